@@ -1,0 +1,5 @@
+"""`python -m zentence`, also under torchrun."""
+
+from zentence.cli import main
+
+main()

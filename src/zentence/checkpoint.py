@@ -1,0 +1,174 @@
+"""Model directories and checkpoints: tensors in safetensors, everything else in TOML and JSON; nothing is pickled."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from zentence.build import build_model, complete
+from zentence.corpora import Vocabulary
+from zentence.errors import ZentenceError
+from zentence.files import checksum, write_atomically
+from zentence.model import LatentLM
+from zentence.settings import Settings, parse_toml, settings_from
+
+FORMAT = 1
+MODEL_FILES = ("settings.toml", "tokenizer.json", "model.safetensors")
+KEPT_CHECKPOINTS = 2
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and persistent buffers by name; a parameter shared by two parts stands once."""
+    state = module.state_dict()
+    names = [name for name, _ in module.named_parameters()]
+    parameters = {id(p) for p in module.parameters()}
+    owners = dict(module.named_parameters(remove_duplicate=False))
+    buffers = [name for name in state if name not in owners or id(owners[name]) not in parameters]
+    return {name: state[name].detach().cpu().contiguous() for name in sorted({*names, *buffers})}
+
+
+def load_into(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
+    """Copy tensors into a module; every name and shape must match."""
+    expected = tensors_of(module)
+    if set(expected) != set(tensors):
+        differing = ", ".join(sorted(set(expected) ^ set(tensors))[:3])
+        raise ZentenceError(f"{where} does not fit these settings: it differs in {differing}")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise ZentenceError(f"{where}: {name} has shape {list(tensor.shape)}, not {list(expected[name].shape)}")
+    module.load_state_dict(tensors, strict=False)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file."""
+    try:
+        return load_tensors(path.read_bytes())
+    except (OSError, SafetensorError) as error:
+        raise ZentenceError(f"Cannot read {path}: {error}") from error
+
+
+def save_settings(folder: Path, settings: Settings) -> None:
+    """Write settings.toml."""
+    content = {"format": FORMAT, **settings.model_dump(mode="json", exclude_none=True)}
+    write_atomically(folder / "settings.toml", tomli_w.dumps(content))
+
+
+def load_settings_of(folder: Path) -> Settings:
+    """Read a model directory's settings.toml."""
+    path = folder / "settings.toml"
+    if not path.is_file():
+        raise ZentenceError(f"{folder} is not a model directory: settings.toml is missing")
+    content = parse_toml(str(path), path.read_text(encoding="utf-8"))
+    found = content.pop("format", None)
+    if not isinstance(found, int) or found > FORMAT:
+        raise ZentenceError(
+            f"{folder} has model format {found}; this zentence reads up to {FORMAT}: install a newer one"
+        )
+    return settings_from(content)
+
+
+def save_model(folder: Path, model: LatentLM) -> None:
+    """Write model.safetensors: weights only, no time, path or host."""
+    write_atomically(folder / "model.safetensors", save_tensors(tensors_of(model)))
+
+
+def load_model(folder: Path, device: torch.device | None = None) -> tuple[LatentLM, Vocabulary, Settings]:
+    """Read a model directory; the model is in evaluation mode."""
+    if not folder.is_dir():
+        raise ZentenceError(f"No such model directory: {folder}")
+    settings = load_settings_of(folder)
+    for name in MODEL_FILES:
+        if not (folder / name).is_file():
+            hint = " (training has not finished: go on with --resume)" if (folder / "checkpoints").is_dir() else ""
+            raise ZentenceError(f"{folder} is incomplete: {name} is missing{hint}")
+    vocabulary = Vocabulary.load(folder / "tokenizer.json")
+    model = build_model(complete(settings), len(vocabulary))
+    load_into(model, read_tensors(folder / "model.safetensors"), str(folder / "model.safetensors"))
+    model.eval()
+    return (model.to(device) if device is not None else model), vocabulary, settings
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A point of a run: `state` is plain JSON; `tensors` are named by what they belong to."""
+
+    state: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def save_checkpoint(folder: Path, tick: int, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint: tensors first, then the JSON that makes it valid; older ones are removed last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensor_file = folder / f"step-{tick:09d}.safetensors"
+    write_atomically(tensor_file, save_tensors(checkpoint.tensors))
+    record = {"format": FORMAT, "tick": tick, "sha256": checksum(tensor_file), "state": checkpoint.state}
+    write_atomically(tensor_file.with_suffix(".json"), json.dumps(record, indent=1))
+    for old in _checkpoint_ticks(folder)[:-KEPT_CHECKPOINTS]:
+        for suffix in (".json", ".safetensors"):
+            (folder / f"step-{old:09d}{suffix}").unlink(missing_ok=True)
+    _remove_unused_best(folder)
+
+
+def save_best(folder: Path, tick: int, model: nn.Module) -> dict[str, str]:
+    """Write the best weights so far; return what a checkpoint must remember to find them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"best-{tick:09d}.safetensors"
+    write_atomically(path, save_tensors(tensors_of(model)))
+    return {"file": path.name, "sha256": checksum(path)}
+
+
+def load_best(folder: Path, best: dict[str, str], model: nn.Module) -> None:
+    """Load the best weights that a checkpoint remembers."""
+    load_into(model, read_tensors(folder / best["file"]), best["file"])
+
+
+def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest undamaged checkpoint (none if there never was one), and warnings about damaged ones."""
+    warnings: list[str] = []
+    ticks = _checkpoint_ticks(folder)
+    for tick in reversed(ticks):
+        try:
+            return _read_checkpoint(folder, tick), warnings
+        except (ZentenceError, OSError, ValueError, KeyError) as error:
+            warnings.append(f"The checkpoint at step {tick} is damaged ({error}); trying the one before it.")
+    if ticks:
+        raise ZentenceError(f"All checkpoints in {folder} are damaged: start anew with --overwrite")
+    return None, warnings
+
+
+def _read_checkpoint(folder: Path, tick: int) -> Checkpoint:
+    record = json.loads((folder / f"step-{tick:09d}.json").read_text(encoding="utf-8"))
+    path = folder / f"step-{tick:09d}.safetensors"
+    if record["format"] > FORMAT:
+        raise ZentenceError("written by a newer zentence")
+    if checksum(path) != record["sha256"]:
+        raise ZentenceError("checksum differs")
+    best = record["state"].get("best")
+    if best is not None and checksum(folder / best["file"]) != best["sha256"]:
+        raise ZentenceError("its best weights are damaged")
+    return Checkpoint(record["state"], read_tensors(path))
+
+
+def _checkpoint_ticks(folder: Path) -> list[int]:
+    if not folder.is_dir():
+        return []
+    return sorted(int(m[1]) for path in folder.iterdir() if (m := re.fullmatch(r"step-(\d+)\.json", path.name)))
+
+
+def _remove_unused_best(folder: Path) -> None:
+    used = set()
+    for tick in _checkpoint_ticks(folder):
+        record = json.loads((folder / f"step-{tick:09d}.json").read_text(encoding="utf-8"))
+        if (best := record["state"].get("best")) is not None:
+            used.add(best["file"])
+    for path in folder.glob("best-*.safetensors"):
+        if path.name not in used:
+            path.unlink(missing_ok=True)

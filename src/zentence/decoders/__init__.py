@@ -1,0 +1,7 @@
+"""Decoders: codes → log p(x|z), and words one by one."""
+
+from torch import nn
+
+from zentence.decoders.recurrent import RecurrentDecoder
+
+DECODERS: dict[str, type[nn.Module]] = {"recurrent": RecurrentDecoder}

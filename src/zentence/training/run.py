@@ -1,0 +1,317 @@
+"""A whole run: corpus, stages, checkpoints, figures. `zentence train` and `zentence.train` both end up here."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zentence import distributed
+from zentence.build import build_model, build_objective, complete
+from zentence.checkpoint import load_checkpoint, load_settings_of, save_model, save_settings
+from zentence.corpora import Batches, TokenStore
+from zentence.corpora.prepare import Corpus, prepare
+from zentence.errors import ZentenceError
+from zentence.evaluation.figures import compute_figures, evaluation_batches
+from zentence.evaluation.information import active_units
+from zentence.evaluation.measurement import Measurement, write_results
+from zentence.evaluation.suite import evaluate_split
+from zentence.machine import choose_device, prepare_process, supports_bfloat16
+from zentence.noise import Noise, derive_key
+from zentence.schedules import build_schedule
+from zentence.settings import Settings
+from zentence.training.directory import check_same_settings, claim_directory, default_directory
+from zentence.training.events import Event, LogWriter, catch_interrupts, tensorboard_writer
+from zentence.training.loop import StageRun, train_stage
+from zentence.training.optimizers import build_optimizer
+from zentence.training.stages import StagePlan, plan_stages
+from zentence.training.state import TrainState
+from zentence.training.trainable import LatentTrainable
+from zentence.training.updates import UPDATES
+from zentence.types import Batch
+
+Callback = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where a run's model is, and what was measured on its validation split."""
+
+    folder: Path
+    measurements: list[Measurement]
+    already_finished: bool = False
+
+
+def train(
+    settings: Settings,
+    corpus: Sequence[str | Path] | str | Path = (),
+    *,
+    valid: Sequence[str | Path] = (),
+    test: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> RunResult:
+    """Train a model as settings say; the same as `zentence train`. Callbacks receive every event as a dictionary."""
+    settings = complete(_with_files(settings, corpus, valid, test, out))
+    folder = Path(settings.out or default_directory(settings.corpus.train))
+    distributed.start_processes()
+    prepare_process(settings.training.threads)
+    device = choose_device(settings.training.device)
+    autocast = _autocast(settings, device)
+    with ExitStack() as stack:
+        if resume and (folder / "settings.toml").is_file():
+            check_same_settings(load_settings_of(folder), settings)
+        text = prepare_shared(settings, callbacks)
+        existing = claim_directory(folder, resume=resume, overwrite=overwrite)
+        run = _Run(settings, folder, text, device, autocast, callbacks, stack)
+        return run.go(existing)
+
+
+def _with_files(
+    settings: Settings,
+    corpus: Sequence[str | Path] | str | Path,
+    valid: Sequence[str | Path],
+    test: Sequence[str | Path],
+    out: str | Path | None,
+) -> Settings:
+    """Return settings with the files given as arguments, where any are."""
+    files = [corpus] if isinstance(corpus, (str, Path)) else list(corpus)
+    given = {"train": files, "valid": list(valid), "test": list(test)}
+    changes = {split: tuple(str(path) for path in paths) for split, paths in given.items() if paths}
+    updated = settings.model_copy(update={"corpus": settings.corpus.model_copy(update=changes)})
+    if not updated.corpus.train:
+        raise ZentenceError("No training text: give a file")
+    return updated if out is None else updated.model_copy(update={"out": str(out)})
+
+
+def _autocast(settings: Settings, device: torch.device) -> torch.dtype | None:
+    if settings.training.precision == "float32":
+        return None
+    if not supports_bfloat16(device):
+        raise ZentenceError("bfloat16 does not work on this machine (a probe failed): use training.precision=float32")
+    return torch.bfloat16
+
+
+def prepare_shared(settings: Settings, callbacks: Sequence[Callback]) -> Corpus:
+    """Prepare the corpus: the main process writes the cache, the others then read it."""
+
+    def progress(done: int, total: int) -> None:
+        if distributed.is_main():
+            for callback in callbacks:
+                callback({"event": "reading", "done": done, "total": total})
+
+    files = settings.corpus
+    work = partial(prepare, files, files.train, files.valid, files.test, progress=progress)
+    if distributed.is_main():
+        result = work()
+        distributed.barrier()
+        return result
+    distributed.barrier()
+    return work()
+
+
+class _Run:
+    """The stages of a run, one after the other."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        corpus: Corpus,
+        device: torch.device,
+        autocast: torch.dtype | None,
+        callbacks: Sequence[Callback],
+        stack: ExitStack,
+    ) -> None:
+        self.settings, self.folder, self.corpus = settings, folder, corpus
+        self.device, self.autocast = device, autocast
+        self.stack = stack
+        self.callbacks = list(callbacks) if distributed.is_main() else []
+        self.model = build_model(settings, len(corpus.vocabulary)).to(device)
+        training = settings.training
+        tokens = training.batch_tokens or (2048 if training.batch_sentences is None else None)
+        self.batches = Batches(
+            corpus.splits["train"],
+            sentences=training.batch_sentences,
+            tokens=tokens,
+            seed=training.seed,
+            rank=distributed.rank(),
+            world=distributed.world(),
+        )
+        self.plans = plan_stages(settings, len(self.batches))
+        self.fingerprint = {
+            "processes": distributed.world(),
+            "vocabulary": corpus.vocabulary.hash,
+            "batches": len(self.batches),
+        }
+
+    def emit(self, event: Event) -> None:
+        """Tell every callback."""
+        for callback in self.callbacks:
+            callback(event)
+
+    def go(self, existing: bool) -> RunResult:
+        """Train all stages that are not done, then measure."""
+        checkpoint, warnings = load_checkpoint(self.folder / "checkpoints") if existing else (None, [])
+        if distributed.is_main():
+            save_settings(self.folder, self.settings)
+            self.corpus.vocabulary.save(self.folder / "tokenizer.json")
+        state = TrainState()
+        if checkpoint is not None:
+            content = dict(checkpoint.state)
+            self._check_fingerprint({name: content.pop(name, None) for name in self.fingerprint})
+            state = TrainState.from_json(content)
+            if self._finished(state):
+                return RunResult(self.folder, [], already_finished=True)
+        self._open_logs(state.tick)
+        self._announce(state, warnings, resumed=checkpoint is not None)
+        interrupted = self.stack.enter_context(catch_interrupts())
+        for number in range(state.stage, len(self.plans)):
+            run = self._begin_stage(number, state, fresh=checkpoint is None, interrupted=interrupted)
+            if checkpoint is not None:
+                run.restore(checkpoint)
+                checkpoint = None
+            self.emit(
+                {
+                    "event": "stage",
+                    "stage": run.stage.name,
+                    "number": number + 1,
+                    "of": len(self.plans),
+                    "steps": run.plan.steps,
+                    "objective": run.stage.objective.name,
+                    "tick": state.tick,
+                }
+            )
+            train_stage(run)
+        return self._finish(state)
+
+    def _check_fingerprint(self, found: dict[str, Any]) -> None:
+        if found["vocabulary"] != self.fingerprint["vocabulary"] or found["batches"] != self.fingerprint["batches"]:
+            raise ZentenceError("The training text has changed since this run began: start anew in another --out")
+        if found["processes"] != self.fingerprint["processes"]:
+            raise ZentenceError(f"This run was started with {found['processes']} processes: resume it with as many")
+
+    def _finished(self, state: TrainState) -> bool:
+        last = state.stage == len(self.plans) - 1 and (state.update >= self.plans[-1].steps or state.stage_over)
+        return last and (self.folder / "results.json").is_file() and (self.folder / "model.safetensors").is_file()
+
+    def _open_logs(self, tick: int) -> None:
+        if not distributed.is_main():
+            return
+        self.callbacks.insert(0, self.stack.enter_context(LogWriter(self.folder / "log.jsonl", tick)))
+        if (
+            board := tensorboard_writer(self.folder / "tensorboard", tick, self.settings.training.tensorboard)
+        ) is not None:
+            self.callbacks.append(self.stack.enter_context(board))
+
+    def _announce(self, state: TrainState, warnings: list[str], resumed: bool) -> None:
+        parameters = sum(p.numel() for p in self.model.parameters())
+        stages = [{"name": s.name, "steps": p.steps} for s, p in zip(self.settings.stages, self.plans, strict=True)]
+        self.emit(
+            {
+                "event": "start",
+                "folder": str(self.folder),
+                "resumed": resumed,
+                "tick": state.tick,
+                "parameters": parameters,
+                "device": str(self.device),
+                "stages": stages,
+                "corpus": self.corpus.summary(),
+            }
+        )
+        for message in [*self.corpus.warnings, *warnings]:
+            self.emit({"event": "warning", "tick": state.tick, "message": message})
+
+    def _begin_stage(self, number: int, state: TrainState, fresh: bool, interrupted: Callable[[], bool]) -> StageRun:
+        stage, plan = self.settings.stages[number], self.plans[number]
+        if number != state.stage:
+            state.begin_stage(number)
+            fresh = True
+        if fresh:
+            torch.manual_seed(derive_key(self.settings.training.seed, "reset", number))
+            for part in stage.reset:
+                self.model.reset_part(part)
+        word_dropout = build_schedule("word_dropout", stage.corruption.word_dropout, plan.epoch_steps, plan.steps)
+        objective = build_objective(stage, plan.epoch_steps, plan.steps).to(self.device)
+        trainable = LatentTrainable(self.model, objective, word_dropout, stage.corruption.unknown_inputs, self.autocast)
+        optimizer_settings = self.settings.optimizer_of(stage)
+        optimizer = build_optimizer(self.model, optimizer_settings)
+        update_class = UPDATES[stage.update.name]
+        return StageRun(
+            trainable=trainable,
+            optimizer=optimizer,
+            update_rule=update_class(update_class.Options(), trainable, optimizer, optimizer_settings),
+            learning_rate=build_schedule("schedule", optimizer_settings.schedule, plan.epoch_steps, plan.steps),
+            optimizer_settings=optimizer_settings,
+            stage=stage,
+            plan=plan,
+            training=self.settings.training,
+            batches=self.batches,
+            device=self.device,
+            state=state,
+            folder=self.folder / "checkpoints",
+            fingerprint=self.fingerprint,
+            validate=partial(self._validation_figures, trainable, plan),
+            describe=self._describe,
+            emit=self.emit,
+            interrupted=interrupted,
+        )
+
+    def _describe(self, batch: Batch) -> str:
+        rows = [self.corpus.vocabulary.decode(row[1:].tolist()) for row in batch.source.ids[:2]]
+        return "; ".join(f"{number}: {text[:60]!r}" for number, text in zip(batch.index.tolist(), rows, strict=False))
+
+    @torch.no_grad()
+    def _validation_figures(self, trainable: LatentTrainable, plan: StagePlan) -> dict[str, float]:
+        """Return means over the validation sentences used for selection; the noise is the same every time."""
+        chosen, options = trainable.selection, self.settings.evaluation
+        store, limit = self.corpus.splits["valid"], options.selection_sentences
+        samples = options.selection_samples if chosen == "iw_nll" else 1
+        seed = self.settings.training.seed
+        figures = compute_figures(
+            self.model, store, samples=samples, seed=seed, limit=limit, information_sentences=limit, device=self.device
+        )
+        result = {name: float(values.mean()) for name, values in figures.values.items()}
+        if figures.centers is not None:
+            result["active_units"] = float(active_units(figures.centers)[0])
+        if chosen == "loss":
+            result["loss"] = self._validation_loss(trainable, plan, store, limit)
+        return result
+
+    def _validation_loss(self, trainable: LatentTrainable, plan: StagePlan, store: TokenStore, limit: int) -> float:
+        key, total, count = derive_key(self.settings.training.seed, "validation"), 0.0, 0
+        for batch in evaluation_batches(store, limit):
+            moved = batch.to(self.device)
+            total += float(trainable(moved, plan.steps, Noise(key, moved.index)).loss) * batch.size
+            count += batch.size
+        return distributed.total_number(total) / distributed.total_number(count)
+
+    def _finish(self, state: TrainState) -> RunResult:
+        """Write the model, measure it on validation, write the results."""
+        if distributed.is_main():
+            save_model(self.folder, self.model)
+        self.model.eval()
+        measurements: list[Measurement] = []
+        for split in [name for name in self.corpus.splits if name == "valid" or name.startswith("valid/")]:
+            measurements += evaluate_split(
+                self.model,
+                self.corpus.splits[split],
+                self.settings,
+                split=split,
+                samples=self.settings.evaluation.samples,
+                seed=self.settings.training.seed,
+                source_nll=self.corpus.source_nll(split),
+                progress=lambda done, total, s=split: self.emit(  # type: ignore[misc]
+                    {"event": "evaluating", "split": s, "done": done, "total": total}
+                ),
+            )
+        if distributed.is_main():
+            write_results(self.folder / "results.json", measurements)
+        self.emit({"event": "end", "folder": str(self.folder), "tick": state.tick, "seconds": round(state.seconds, 1)})
+        distributed.barrier()
+        return RunResult(self.folder, measurements)
