@@ -15,6 +15,7 @@ class GaussianPosterior(nn.Module):
     """q(z|x) = N(mean(x), diag(scale(x)²)); mean and scale are linear in the features."""
 
     paper = "papers 1-5"
+    is_gaussian = True  # its KL to a Gaussian prior is known, in each dimension
 
     class Options(PartOptions):
         size: int = Field(32, ge=1, description="Dimensions of the code.")

@@ -12,6 +12,7 @@ class StandardNormalPrior(nn.Module):
     """p(z) = N(0, I)."""
 
     paper = "papers 1-5"
+    is_gaussian = True  # the KL of a Gaussian posterior to it is known, in each dimension
 
     class Options(PartOptions):
         pass
