@@ -169,7 +169,7 @@ def _write(folder: Path, sentences: int, seed: int) -> dict[str, object]:
                     surprise -= sentence.log_prob
     source = {"format": FORMAT, "name": grammar.name, "version": grammar.version, "seed": seed}
     source |= {"sentences": sentences, "entropy_nats": grammar.entropy, "grammar": grammar.to_json()}
-    (folder / "source.json").write_text(json.dumps(source, indent=1) + "\n", "utf-8", newline="\n")
+    (folder / "source.json").write_text(json.dumps(source) + "\n", "utf-8", newline="\n")
     summary: dict[str, object] = {**sizes, "sentences": sentences, "seed": seed, "words": words}
     summary |= {"distinct_words": len(grammar.words), "version": grammar.version}
     return summary | {"entropy_nats": grammar.entropy, "test_nll_nats": surprise / held_out}

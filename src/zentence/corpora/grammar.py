@@ -38,7 +38,7 @@ from zentence.errors import ZentenceError, suggestion
 
 MAX_WORDS = 200
 MAX_DEPTH = 60
-MAX_STEPS = 2_000_000  # rules applied to find the ways to read one more word
+MAX_STEPS = 300_000  # rules applied to find the ways to read one more word
 MAX_VISITS = 20_000_000  # ways looked at to verify that each sentence has one derivation
 MAX_MOVES = 200_000  # remembered by the parser; then it starts afresh
 _START = "<start>"
@@ -91,7 +91,7 @@ class Grammar:
         self._logs = [math.log(chance) for chance in self._chances]
         self._cuts = thresholds(self._chances)
         self._tables = self._resolve()
-        self._edges: dict[Form, dict[str, list[_Edge]]] = {}
+        self._edges: dict[Form, dict[str, list[_Edge]]] = {(): {}}
         self._nodes: dict[frozenset[tuple[Form, int]], _Node] = {}
         self._moves = self._steps = 0
         self._root = _Node({(_START, _END): self._everything})

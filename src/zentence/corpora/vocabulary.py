@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from zentence.errors import ZentenceError
+from zentence.files import write_atomically
 from zentence.settings import CorpusSettings
 from zentence.special import BOS, EOS, PAD, SPECIAL_WORDS, UNK
 
@@ -74,7 +75,7 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         """Write a tokenizer.json."""
-        path.write_text(self._tokenizer.to_str(pretty=True), encoding="utf-8")
+        write_atomically(path, self._tokenizer.to_str(pretty=True))
 
     def to_json(self) -> str:
         """Return the content of a tokenizer.json."""

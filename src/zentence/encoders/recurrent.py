@@ -13,9 +13,9 @@ from zentence.types import Tokens
 
 
 class RecurrentEncoder(nn.Module):
-    """LSTM or GRU; the feature vector is the last hidden state of the top layer, of each direction read."""
+    """LSTM or GRU; features are the top layer's last hidden state, or its mean or maximum over the words."""
 
-    paper = "papers 1-4"
+    paper = "papers 1-4 (last state); pooling: Long et al. 2019, against posterior collapse"
 
     class Options(PartOptions):
         cell: Literal["lstm", "gru"] = Field("lstm", description="Kind of recurrence.")
@@ -28,6 +28,9 @@ class RecurrentEncoder(nn.Module):
         )
         reads: Literal["words", "words_eos", "bos_words_eos"] = Field(
             "bos_words_eos", description="Which tokens are read."
+        )
+        pooling: Literal["last", "mean", "max"] = Field(
+            "last", description="How the states of a sentence become one vector, for each direction."
         )
         dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout on the embeddings.")
         initial: InitialRanges = Field(InitialRanges(), description="Initial values.")
@@ -70,13 +73,22 @@ class RecurrentEncoder(nn.Module):
         """Return features [B, H] of embeddings [B, T, E], of which the first `lengths` count."""
         embedded = self.dropout(embedded)
         orders = {"forward": [False], "backward": [True], "both": [False, True]}[self.options.direction]
-        last = (lengths - 1)[:, None, None]
         features = []
         for recurrence, backward in zip(self.recurrences, orders, strict=True):
             read = reverse_within_length(embedded, lengths) if backward else embedded
             states, _ = recurrence(read)  # [B, T, H]
-            features.append(states.gather(1, last.expand(-1, 1, states.shape[2])).squeeze(1))
+            features.append(self._pool(states, lengths))
         return torch.cat(features, dim=1)
+
+    def _pool(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """Return one vector [B, H] for states [B, T, H] of which the first `lengths` count."""
+        if self.options.pooling == "last":
+            last = (lengths - 1)[:, None, None].expand(-1, 1, states.shape[2])
+            return states.gather(1, last).squeeze(1)
+        real = (torch.arange(states.shape[1], device=states.device) < lengths[:, None])[:, :, None]
+        if self.options.pooling == "mean":
+            return torch.where(real, states, 0.0).sum(1) / lengths[:, None]
+        return torch.where(real, states, -torch.inf).amax(1)
 
 
 def reverse_within_length(embedded: Tensor, lengths: Tensor) -> Tensor:

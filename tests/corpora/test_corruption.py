@@ -1,0 +1,40 @@
+import torch
+
+from zentence.corpora.corruption import corrupt, hide_words
+from zentence.noise import Noise
+from zentence.testing import random_batch
+from zentence.types import BOS, EOS, PAD, UNK
+
+
+def test_share_of_hidden_words_and_special_tokens_kept() -> None:
+    batch = random_batch([20] * 200 + [7], vocabulary=50)
+    ids = batch.source.ids
+    hidden = hide_words(ids, 0.3, Noise(1, batch.index))
+    words = ids > UNK
+    assert abs(float((hidden[words] == UNK).double().mean()) - 0.3) < 0.03
+    assert torch.equal(hidden[~words], ids[~words])
+    assert {PAD, BOS, EOS} <= set(hidden.unique().tolist())
+
+
+def test_all_and_nothing() -> None:
+    batch = random_batch([5, 3])
+    assert torch.equal(hide_words(batch.inputs, 0.0, Noise(1, batch.index)), batch.inputs)
+    hidden = hide_words(batch.inputs, 1.0, Noise(1, batch.index))
+    assert bool(((hidden == UNK) | (batch.inputs <= UNK)).all())
+
+
+def test_targets_stay_and_the_two_inputs_are_hidden_independently() -> None:
+    batch = random_batch([30] * 50, vocabulary=40)
+    corrupted = corrupt(batch, 0.5, 0.5, Noise(1, batch.index))
+    assert torch.equal(corrupted.target.ids, batch.target.ids)
+    decoder_hidden = corrupted.inputs[:, 1:] == UNK
+    encoder_hidden = corrupted.source.ids[:, 1:-1] == UNK
+    both = float((decoder_hidden & encoder_hidden).double().mean())
+    assert abs(both - 0.25) < 0.04
+
+
+def test_a_sentence_is_corrupted_alike_in_any_batch() -> None:
+    batch = random_batch([6, 6, 6])
+    whole = hide_words(batch.inputs, 0.5, Noise(1, batch.index))
+    alone = hide_words(batch.inputs[1:2], 0.5, Noise(1, batch.index[1:2]))
+    assert torch.equal(whole[1:2], alone)
