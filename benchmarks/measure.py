@@ -1,0 +1,127 @@
+"""One measurement per child process, so that allocators and caches do not meet. Prints one JSON object."""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.plain import plain_step
+from benchmarks.shapes import (
+    CODE,
+    DECODED_FLOP,
+    TRAINED_FLOP,
+    VOCABULARY,
+    batches,
+    ceiling,
+    ptb_model,
+    ptb_settings,
+    seconds,
+)
+from zentence.build import build_objective
+from zentence.decoders.generation import Generation, generate
+from zentence.evaluation.likelihood import bounds
+from zentence.machine import prepare_process
+from zentence.noise import Noise
+from zentence.training.optimizers import build_optimizer
+from zentence.training.trainable import LatentTrainable
+from zentence.training.updates import Joint
+
+
+def measure_ceiling() -> dict[str, float]:
+    """Best matrix product."""
+    prepare_process()
+    return {"flops": ceiling()}
+
+
+def measure_plain(sentences: str) -> dict[str, float]:
+    """Plain PyTorch, default allocator."""
+    step, tokens = plain_step(int(sentences))
+    return {"tokens_per_second": tokens / seconds(step)}  # type: ignore[arg-type]
+
+
+def measure_zentence(sentences: str) -> dict[str, float]:
+    """zentence's own update on the same model and batches."""
+    prepare_process()
+    settings = ptb_settings()
+    model = ptb_model().train()
+    trainable = LatentTrainable(model, build_objective(settings.stages[0], 100.0, 1000), lambda _step: 0.0)
+    update = Joint(Joint.Options(), trainable, build_optimizer(model, settings.optimizer), settings.optimizer)
+    data = batches(int(sentences), 8)
+    number = 0
+
+    def step() -> None:
+        nonlocal number
+        batch = data[number % len(data)]
+        update(batch, number, Noise(number, batch.index))
+        number += 1
+
+    speed = int(data[0].target.lengths.sum()) / seconds(step)
+    return {"tokens_per_second": speed, "flops": speed * TRAINED_FLOP}
+
+
+def measure_importance(samples: str) -> dict[str, float]:
+    """Importance-weighted evaluation."""
+    prepare_process()
+    model, (batch,) = ptb_model().eval(), batches(32, 1)
+    K = int(samples)
+    time = seconds(lambda: bounds(model, batch, K, Noise(1, batch.index)), 5.0, 1)
+    speed = int(batch.target.lengths.sum()) * K / time
+    return {"token_samples_per_second": speed, "flops": speed * DECODED_FLOP}
+
+
+def measure_decoding(count: str) -> dict[str, float]:
+    """Greedy decoding of 20 words: a batch, and one by one."""
+    prepare_process()
+    model = ptb_model().eval()
+    with torch.no_grad():
+        model.decoder.output.weight[2] = 0.0  # an untrained model that does not end early
+    z = torch.randn(1, int(count), CODE)
+    options = Generation(max_words=20)
+    together = int(count) / seconds(lambda: generate(model.decoder, z, int(count), options), 3.0)
+    alone = 1.0 / seconds(lambda: generate(model.decoder, z[:, :1], 1, options), 3.0)
+    return {"batched": together, "one_by_one": alone}
+
+
+def measure_memory(count: str) -> dict[str, float]:
+    """Anonymous memory while training on `count` generated sentences for a few steps."""
+    from zentence.corpora.batching import Batches
+    from zentence.corpora.prepare import prepare
+    from zentence.settings import CorpusSettings
+
+    prepare_process()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ZENTENCE_CACHE"] = str(Path(folder) / "cache")
+        path = Path(folder) / "text.txt"
+        random = np.random.default_rng(0)
+        words = np.array([f"w{i}" for i in range(VOCABULARY - 4)])
+        with path.open("w") as file:
+            for _ in range(int(count) // 10_000):
+                for length in random.integers(3, 12, size=10_000):
+                    file.write(" ".join(words[random.integers(0, len(words), size=length)]) + "\n")
+        corpus = prepare(CorpusSettings(), [path])
+        settings, model = ptb_settings(), ptb_model().train()
+        trainable = LatentTrainable(model, build_objective(settings.stages[0], 100.0, 1000), lambda _step: 0.0)
+        update = Joint(Joint.Options(), trainable, build_optimizer(model, settings.optimizer), settings.optimizer)
+        data = Batches(corpus.splits["train"], sentences=32)
+        for position in range(0, len(data), max(1, len(data) // 60)):
+            batch = data.batch(0, position)
+            update(batch, position, Noise(position, batch.index))
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return {"rss_anon_mb": float(lines["RssAnon"].split()[0]) / 1024.0}
+
+
+MEASUREMENTS = {
+    "ceiling": measure_ceiling,
+    "plain": measure_plain,
+    "zentence": measure_zentence,
+    "importance": measure_importance,
+    "decoding": measure_decoding,
+    "memory": measure_memory,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(MEASUREMENTS[sys.argv[1]](*sys.argv[2:])))  # type: ignore[operator]
