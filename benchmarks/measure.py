@@ -26,9 +26,15 @@ from zentence.decoders.generation import Generation, generate
 from zentence.evaluation.likelihood import bounds
 from zentence.machine import prepare_process
 from zentence.noise import Noise
+from zentence.settings import Settings
 from zentence.training.optimizers import build_optimizer
 from zentence.training.trainable import LatentTrainable
 from zentence.training.updates import Joint
+
+
+def _update(trainable: LatentTrainable, settings: Settings) -> Joint:
+    optimizer = build_optimizer(trainable.model, settings.optimizer)
+    return Joint(Joint.Options(), trainable, optimizer, settings.optimizer, lambda _number: None)  # type: ignore[arg-type,return-value]
 
 
 def measure_ceiling() -> dict[str, float]:
@@ -49,8 +55,8 @@ def measure_zentence(sentences: str) -> dict[str, float]:
     settings = ptb_settings()
     model = ptb_model().train()
     trainable = LatentTrainable(model, build_objective(settings.stages[0], 100.0, 1000), lambda _step: 0.0)
-    update = Joint(Joint.Options(), trainable, build_optimizer(model, settings.optimizer), settings.optimizer)
     data = batches(int(sentences), 8)
+    update = _update(trainable, settings)
     number = 0
 
     def step() -> None:
@@ -105,7 +111,7 @@ def measure_memory(count: str) -> dict[str, float]:
         corpus = prepare(CorpusSettings(), [path])
         settings, model = ptb_settings(), ptb_model().train()
         trainable = LatentTrainable(model, build_objective(settings.stages[0], 100.0, 1000), lambda _step: 0.0)
-        update = Joint(Joint.Options(), trainable, build_optimizer(model, settings.optimizer), settings.optimizer)
+        update = _update(trainable, settings)
         data = Batches(corpus.splits["train"], sentences=32)
         for position in range(0, len(data), max(1, len(data) // 60)):
             batch = data.batch(0, position)

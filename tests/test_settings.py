@@ -66,10 +66,16 @@ def test_a_part_from_elsewhere_needs_no_fork() -> None:
 
 def test_max_steps_shrinks_stages_in_proportion() -> None:
     content = {"stages": [{"epochs": 2}, {"epochs": 8}], "training": {"max_steps": 100}}
-    plans = plan_stages(settings_from(content), 100)
+    plans = plan_stages(settings_from(content), 100, 5000)
     assert [plan.steps for plan in plans] == [20, 80]
     assert plans[0].epoch_steps == pytest.approx(10.0)
-    unlimited = plan_stages(settings_from({"stages": content["stages"]}), 100)
+    unlimited = plan_stages(settings_from({"stages": content["stages"]}), 100, 5000)
     assert [plan.steps for plan in unlimited] == [200, 800] and unlimited[0].epoch_steps == 100.0
-    longer = plan_stages(settings_from({**content, "training": {"max_steps": 5000}}), 100)
+    longer = plan_stages(settings_from({**content, "training": {"max_steps": 5000}}), 100, 5000)
     assert [plan.steps for plan in longer] == [200, 800]
+
+
+def test_large_corpora_get_fewer_epochs() -> None:
+    stages = [{"epochs": 30, "max_tokens": 10_000}]
+    assert plan_stages(settings_from({"stages": stages}), 100, 5000)[0].steps == 200
+    assert plan_stages(settings_from({"stages": stages}), 100, 100)[0].steps == 3000

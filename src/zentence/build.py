@@ -44,18 +44,56 @@ def complete(settings: Settings) -> Settings:
             changes[family] = _complete(family, family, table, getattr(settings, family))
         else:
             changes[family] = Part(name="none")
+    if settings.has_code:
+        _check_prior(settings)
+    elif settings.averaged_codes > 1:
+        raise ZentenceError("averaged_codes: a language model has no codes to average")
     stages = tuple(_complete_stage(settings, number, stage) for number, stage in enumerate(settings.stages))
     return settings.model_copy(update={**changes, "stages": stages})
 
 
+def _check_prior(settings: Settings) -> None:
+    """Refuse a prior that needs densities which the posterior cannot give."""
+    posterior = find_part("posterior", POSTERIORS, settings.posterior.name)
+    prior = find_part("prior", PRIORS, settings.prior.name)
+    if getattr(prior, "needs_density_elsewhere", False) and not getattr(posterior, "density_elsewhere", True):
+        raise ZentenceError(
+            f"Prior '{settings.prior.name}' needs q(z|x) at any z; posterior '{settings.posterior.name}' knows it at "
+            "its own samples only: take posterior 'gaussian' or 'iaf', or prior 'mixture'"
+        )
+
+
+def _check_closed_form(where: str, settings: Settings, what: str) -> None:
+    """Refuse what needs KL(q‖p) in closed form with a posterior and a prior that have none."""
+    for family, table in (("posterior", POSTERIORS), ("prior", PRIORS)):
+        name: str = getattr(settings, family).name
+        if not getattr(find_part(family, table, name), "is_gaussian", False):
+            need = f"{what} need a closed-form KL; {family} '{name}' has none"
+            raise ZentenceError(f"{where}: {need}: use 'total' on the batch mean")
+
+
+def with_lengths(settings: Settings, mean: float, spread: float) -> Settings:
+    """Return settings whose prior knows mean and spread of the training sentences' lengths, if it asks for them."""
+    if not settings.has_code:
+        return settings
+    _, options = _options("prior", "prior", PRIORS, settings.prior)
+    wanted = {"length_mean": mean, "length_spread": spread}
+    missing = {name: value for name, value in wanted.items() if getattr(options, name, 0.0) is None}
+    part = Part.model_validate({"name": settings.prior.name, **settings.prior.options, **missing})
+    return settings.model_copy(update={"prior": part})
+
+
 def _complete_stage(settings: Settings, number: int, stage: StageSettings) -> StageSettings:
     where = f"stages.{number}"
-    objective = _complete(f"{where}.objective", "objective", OBJECTIVES, stage.objective)
+    _options(f"{where}.objective", "objective", OBJECTIVES, stage.objective)
     built = build_objective(stage, 1.0, 1)
+    objective = Part.model_validate({"name": stage.objective.name, **built.written_out()})
     if built.needs_code and not settings.has_code:
         raise ZentenceError(f"{where}.objective: '{objective.name}' needs a code; a language model takes 'likelihood'")
     if not built.needs_code and settings.has_code:
         raise ZentenceError(f"{where}.objective: '{objective.name}' is for language models; set encoder.name=none")
+    if built.needs_closed_form:
+        _check_closed_form(f"{where}.objective", settings, built.needs_closed_form)
     for part in stage.reset:
         if part not in FAMILIES or (not settings.has_code and part != "decoder"):
             raise ZentenceError(f"{where}.reset: this model has no part '{part}'. Known: {', '.join(FAMILIES)}.")
@@ -80,9 +118,20 @@ def build_model(settings: Settings, vocabulary_size: int) -> LatentLM:
     decoder = decoder_class(decoder_options, vocabulary_size, code_size)
     encoder_class, encoder_options = _options("encoder", "encoder", ENCODERS, settings.encoder)
     encoder = encoder_class(encoder_options, vocabulary_size, getattr(decoder, "embedding", None))
+    _check_prior(settings)
     prior_class, prior_options = _options("prior", "prior", PRIORS, settings.prior)
     posterior = posterior_class(posterior_options, encoder.feature_size)
-    return LatentLM(decoder, encoder, posterior, prior_class(prior_options, code_size))
+    asked: dict[str, Any] = {}
+    if getattr(prior_class, "needs_embedding", False):
+        embedding = getattr(encoder, "embedding", None)
+        if not isinstance(embedding, torch.nn.Embedding) or not hasattr(encoder, "forward_embedded"):
+            raise ZentenceError(
+                f"Prior '{settings.prior.name}' needs an encoder that reads embeddings: "
+                f"'{settings.encoder.name}' does not"
+            )
+        asked["embedding_size"] = embedding.embedding_dim
+    prior = prior_class(prior_options, code_size, **asked)
+    return LatentLM(decoder, encoder, posterior, prior, settings.averaged_codes)
 
 
 def build_objective(stage: StageSettings, epoch_steps: float, total_steps: int) -> Objective:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from zentence.build import build_model, complete
 from zentence.corpora import Vocabulary
 from zentence.errors import ZentenceError
-from zentence.files import checksum, write_atomically
+from zentence.files import checksum, remove_leftovers, write_atomically
 from zentence.model import LatentLM
 from zentence.settings import Settings, parse_toml, settings_from
 
@@ -66,7 +67,11 @@ def load_settings_of(folder: Path) -> Settings:
     path = folder / "settings.toml"
     if not path.is_file():
         raise ZentenceError(f"{folder} is not a model directory: settings.toml is missing")
-    content = parse_toml(str(path), path.read_text(encoding="utf-8"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ZentenceError(f"Cannot read {path}: {error}") from error
+    content = parse_toml(str(path), text)
     found = content.pop("format", None)
     if not isinstance(found, int) or found > FORMAT:
         raise ZentenceError(
@@ -106,20 +111,30 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, tick: int, checkpoint: Checkpoint) -> None:
     """Write a checkpoint: tensors first, then the JSON that makes it valid; older ones are removed last."""
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     tensor_file = folder / f"step-{tick:09d}.safetensors"
     write_atomically(tensor_file, save_tensors(checkpoint.tensors))
     record = {"format": FORMAT, "tick": tick, "sha256": checksum(tensor_file), "state": checkpoint.state}
     write_atomically(tensor_file.with_suffix(".json"), json.dumps(record, indent=1))
     for old in _checkpoint_ticks(folder)[:-KEPT_CHECKPOINTS]:
-        for suffix in (".json", ".safetensors"):
-            (folder / f"step-{old:09d}{suffix}").unlink(missing_ok=True)
+        _remove_checkpoint(folder, old)
+    _remove_unused_best(folder)
+
+
+def tidy_checkpoints(folder: Path, tick: int) -> None:
+    """Remove what a killed run left half-written, and the (damaged) checkpoints after step `tick`."""
+    remove_leftovers(folder)
+    for late in [found for found in _checkpoint_ticks(folder) if found > tick]:
+        _remove_checkpoint(folder, late)
+    for path in folder.glob("step-*.safetensors"):
+        if not path.with_suffix(".json").exists():
+            path.unlink(missing_ok=True)
     _remove_unused_best(folder)
 
 
 def save_best(folder: Path, tick: int, model: nn.Module) -> dict[str, str]:
     """Write the best weights so far; return what a checkpoint must remember to find them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder)
     path = folder / f"best-{tick:09d}.safetensors"
     write_atomically(path, save_tensors(tensors_of(model)))
     return {"file": path.name, "sha256": checksum(path)}
@@ -137,7 +152,7 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     for tick in reversed(ticks):
         try:
             return _read_checkpoint(folder, tick), warnings
-        except (ZentenceError, OSError, ValueError, KeyError) as error:
+        except (ZentenceError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             warnings.append(f"The checkpoint at step {tick} is damaged ({error}); trying the one before it.")
     if ticks:
         raise ZentenceError(f"All checkpoints in {folder} are damaged: start anew with --overwrite")
@@ -163,12 +178,24 @@ def _checkpoint_ticks(folder: Path) -> list[int]:
     return sorted(int(m[1]) for path in folder.iterdir() if (m := re.fullmatch(r"step-(\d+)\.json", path.name)))
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ZentenceError(f"Cannot write {folder}: {error.strerror}") from error
+
+
+def _remove_checkpoint(folder: Path, tick: int) -> None:
+    for suffix in (".json", ".safetensors"):
+        (folder / f"step-{tick:09d}{suffix}").unlink(missing_ok=True)
+
+
 def _remove_unused_best(folder: Path) -> None:
     used = set()
     for tick in _checkpoint_ticks(folder):
-        record = json.loads((folder / f"step-{tick:09d}.json").read_text(encoding="utf-8"))
-        if (best := record["state"].get("best")) is not None:
-            used.add(best["file"])
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # a damaged checkpoint uses none
+            record = json.loads((folder / f"step-{tick:09d}.json").read_text(encoding="utf-8"))
+            used.add(record["state"]["best"]["file"])
     for path in folder.glob("best-*.safetensors"):
         if path.name not in used:
             path.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -21,8 +21,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise ZentenceError(f"Cannot write {path}: {error.strerror or error}") from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that a killed process left in a folder."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -38,7 +45,8 @@ def open_atomically(path: Path) -> Iterator[TextIO]:
     except OSError as error:
         raise ZentenceError(f"Cannot write {path}: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def checksum(path: Path) -> str:

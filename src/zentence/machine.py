@@ -32,6 +32,8 @@ def prepare_process(threads: int | None = None) -> None:
 
 def choose_device(name: str) -> torch.device:
     """Return the device for 'auto', 'cpu' or 'cuda'."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ZentenceError(f"Unknown device '{name}': choose one of auto, cpu, cuda")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():

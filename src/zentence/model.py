@@ -9,7 +9,12 @@ from zentence.types import Batch, LatentDistribution, Tokens
 
 
 class LatentLM(nn.Module):
-    """A model of sentences x with one code z each: p(z) p(x|z), and q(z|x) to find it."""
+    """A model of sentences x with one code z each: p(z) p(x|z), and q(z|x) to find it.
+
+    With `averaged_codes` L > 1 a sentence has L codes: L recurrences run apart, and their hidden states are averaged at
+    each word before dropout and softmax (paper 3, Eq. 7-8). Wherever a plain model takes codes [S, B, D], such a model
+    takes S groups of L codes, one group after the other: [S·L, B, D].
+    """
 
     # Parts are any module that keeps its family's contract (see `zentence.testing`), so their types stay open.
     encoder: Any
@@ -23,8 +28,10 @@ class LatentLM(nn.Module):
         encoder: nn.Module | None = None,
         posterior: nn.Module | None = None,
         prior: nn.Module | None = None,
+        averaged_codes: int = 1,
     ) -> None:
         super().__init__()
+        self.averaged_codes = averaged_codes  # L
         self.encoder = encoder
         self.posterior = posterior
         self.prior = prior
@@ -59,12 +66,18 @@ class LatentLM(nn.Module):
         return posterior
 
     def token_log_prob(self, z: Tensor | None, batch: Batch) -> Tensor:
-        """Return log p(token | tokens before, z) as [S, B, T], zero at padding."""
-        result: Tensor = self.decoder.token_log_prob(self.decoder.hidden_states(z, batch.inputs), batch.target)
+        """Return log p(token | tokens before, z) as [S, B, T] for codes [S·L, B, D], zero at padding."""
+        hidden: Tensor = self.decoder.hidden_states(z, batch.inputs)
+        if self.averaged_codes > 1 and z is not None:
+            groups, left = divmod(z.shape[0], self.averaged_codes)
+            if left:
+                raise ZentenceError(f"{z.shape[0]} codes a sentence are not groups of {self.averaged_codes}")
+            hidden = hidden.view(groups, self.averaged_codes, *hidden.shape[1:]).mean(1)
+        result: Tensor = self.decoder.token_log_prob(hidden, batch.target)
         return result
 
     def log_likelihood(self, z: Tensor | None, batch: Batch) -> Tensor:
-        """Return log p(x|z) in nats as [S, B] for codes [S, B, D]; without a code, log p(x) as [1, B]."""
+        """Return log p(x|z) in nats as [S, B] for codes [S·L, B, D]; without a code, log p(x) as [1, B]."""
         return self.token_log_prob(z, batch).sum(-1)
 
     def part(self, name: str) -> nn.Module:

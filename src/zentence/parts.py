@@ -16,7 +16,7 @@ from zentence.errors import ZentenceError, suggestion
 class Options(BaseModel):
     """Base of every part's options: typed, frozen, unknown names refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Part(BaseModel):
@@ -32,6 +32,7 @@ class Part(BaseModel):
 
 
 P = TypeVar("P")
+_ALTERNATIVES = ("float", "constrained-float", "Part")  # pydantic names the alternatives of a union in locations
 
 
 def find_part(family: str, table: Mapping[str, type[P]], name: str) -> type[P]:
@@ -59,7 +60,7 @@ def parse_options(where: str, model: type[BaseModel], given: Mapping[str, Any]) 
 def describe_mistake(where: str, model: type[BaseModel], error: ValidationError) -> str:
     """Say in one line what is wrong with a setting, and what was meant."""
     first = error.errors()[0]
-    path = ".".join([where, *(str(step) for step in first["loc"])]).strip(".")
+    path = ".".join([where, *(str(step) for step in first["loc"] if step not in _ALTERNATIVES)]).strip(".")
     if first["type"] == "extra_forbidden":
         fields = _fields_at(model, first["loc"][:-1])
         return f"Unknown setting '{path}'.{suggestion(str(first['loc'][-1]), fields)}"

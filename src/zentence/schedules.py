@@ -85,9 +85,13 @@ class Cyclical:
         share_at_start: float = Field(0.5, ge=0.0, lt=1.0, description="Share of a cycle spent at the start value.")
         share_rising: float = Field(0.25, ge=0.0, le=1.0, description="Share of a cycle spent rising.")
 
+        @model_validator(mode="after")
+        def _one_cycle(self) -> "Cyclical.Options":
+            if self.share_at_start + self.share_rising > 1.0:
+                raise ValueError("share_at_start + share_rising must not exceed 1")
+            return self
+
     def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
-        if options.share_at_start + options.share_rising > 1.0:
-            raise ValueError("share_at_start + share_rising must not exceed 1")
         self.options = options
         self.cycle = options.steps(epoch_steps, total_steps) / options.cycles
 

@@ -5,13 +5,16 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from zentence.errors import ZentenceError, suggestion
 from zentence.parts import Options, Part, parse_options
-from zentence.schedules import ScheduleSpec
+
+NonNegative = Annotated[float, Field(ge=0.0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Average = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class CorpusSettings(Options):
@@ -58,11 +61,11 @@ class OptimizerSettings(Options):
 
     name: Literal["sgd", "adam", "adamw"] = Field("adamw", description="Optimiser.")
     learning_rate: float = Field(2e-3, gt=0.0, description="Base learning rate.")
-    schedule: ScheduleSpec = Field(1.0, description="Factor of the learning rate: a number or a schedule.")
+    schedule: NonNegative | Part = Field(1.0, description="Factor of the learning rate: a number or a schedule.")
     momentum: float = Field(0.0, ge=0.0, lt=1.0, description="Momentum of SGD.")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="Adam's averaging constants.")
+    betas: tuple[Average, Average] = Field((0.9, 0.999), description="Adam's averaging constants.")
     weight_decay: float = Field(0.0, ge=0.0, description="Decoupled weight decay (AdamW).")
-    l2: dict[str, float] = Field(
+    l2: dict[str, NonNegative] = Field(
         {}, description="L2 penalty by part (encoder, posterior, prior, decoder): added to the gradient, not decoupled."
     )
     clip: float | None = Field(5.0, gt=0.0, description="Largest norm of the gradient; none: no clipping.")
@@ -72,7 +75,7 @@ class OptimizerSettings(Options):
 class CorruptionSettings(Options):
     """What is hidden from the networks while training."""
 
-    word_dropout: ScheduleSpec = Field(
+    word_dropout: Probability | Part = Field(
         0.0, description="Share of decoder inputs read as <unk>: a number or a schedule."
     )
     unknown_inputs: float = Field(0.0, ge=0.0, le=1.0, description="Share of encoder inputs read as <unk>.")
@@ -83,6 +86,9 @@ class StageSettings(Options):
 
     name: str = Field("train", pattern=r"^[\w-]{1,40}$", description="Shown in progress and log.")
     epochs: float = Field(10.0, gt=0.0, description="Length in passes over the training split.")
+    max_tokens: int | None = Field(
+        None, ge=1, description="Length in words and <eos>, if that is shorter: large corpora need fewer epochs."
+    )
     objective: Part = Field(Part(name="elbo"), description="What is minimised.")
     update: Part = Field(Part(name="joint"), description="How a step updates the parameters.")
     reset: tuple[str, ...] = Field((), description="Parts that get new initial values before the stage.")
@@ -133,6 +139,9 @@ class Settings(Options):
     posterior: Part = Field(Part(name="gaussian"), description="Posterior q(z|x).")
     prior: Part = Field(Part(name="standard_normal"), description="Prior p(z).")
     decoder: Part = Field(Part(name="recurrent"), description="Decoder p(x|z).")
+    averaged_codes: int = Field(
+        1, ge=1, description="Codes L a sentence whose hidden states are averaged before the softmax (paper 3)."
+    )
     optimizer: OptimizerSettings = OptimizerSettings()
     stages: tuple[StageSettings, ...] = Field((StageSettings(),), min_length=1, description="Stages, in order.")
     training: TrainingSettings = TrainingSettings()
@@ -164,7 +173,10 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     if recipe in recipe_names():
         text = (resources.files("zentence") / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8")
     elif Path(recipe).is_file():
-        text = Path(recipe).read_text(encoding="utf-8")
+        try:
+            text = Path(recipe).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ZentenceError(f"Cannot read {recipe}: {error}") from error
     else:
         raise ZentenceError(f"Unknown recipe '{recipe}'.{suggestion(recipe, recipe_names())}")
     return parse_toml(recipe, text)

@@ -2,8 +2,10 @@
 
 import os
 import sys
+from difflib import get_close_matches
+from time import sleep
+from typing import Any
 
-import click
 import typer
 
 from zentence.cli import corpus, demo, evaluate, model, parts, train
@@ -12,11 +14,12 @@ from zentence.errors import ZentenceError
 app = typer.Typer(
     name="zentence",
     help="Latent-variable language models: train them on any text, know honestly what they learnt, use their space.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's, or that of typer's own copy of click, by version
+ALONE_SECONDS = 10.0
 app.command()(demo.demo)
 app.command()(train.train)
 app.add_typer(corpus.app, name="corpus")
@@ -52,14 +55,20 @@ def main() -> None:
         code = 141
     except ZentenceError as error:
         code = _complain(str(error))
-    except click.ClickException as error:
-        code = _complain(error.format_message())
-    except (KeyboardInterrupt, click.Abort):
-        print("zentence: interrupted", file=sys.stderr)
+    except USAGE_ERROR as error:
+        code = _complain(_usage(error))
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _usage(error: Any) -> str:
+    near = get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], n=1)
+    return f"No such option: {error.option_name}. Did you mean '{near[0]}'?" if near else str(error.format_message())
+
+
 def _complain(message: str) -> int:
+    if int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        sleep(ALONE_SECONDS)  # the first process has the same to say, and torchrun then ends this one
     print(f"zentence: {' '.join(message.split())}", file=sys.stderr)
     return 2

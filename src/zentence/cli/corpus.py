@@ -9,13 +9,13 @@ import typer
 from zentence.cli.output import Json, Seed, print_json, print_lines
 from zentence.errors import ZentenceError
 
-app = typer.Typer(help="Make, describe and split text.", no_args_is_help=True)
+app = typer.Typer(help="Make, describe and split text.")
 
 
 @app.command()
 def make(
     name: Annotated[str, typer.Argument(help="The built-in corpus: captions.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("captions"),
     sentences: Annotated[int, typer.Option("--sentences", min=1, help="Sentences in all three splits.")] = 50_000,
     seed: Seed = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,

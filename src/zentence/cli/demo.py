@@ -41,11 +41,13 @@ def demo(
     from zentence.errors import ZentenceError
     from zentence.evaluation.measurement import Measurement
     from zentence.settings import load_settings
+    from zentence.training.directory import check_directory
     from zentence.training.progress import Display
     from zentence.training.run import train
 
     corpus = out / "captions"
-    if out.exists() and any(out.iterdir()) and not overwrite:
+    check_directory(out, resume=False, overwrite=True)
+    if out.is_dir() and any(out.iterdir()) and not overwrite:
         raise ZentenceError(f"{out} exists: pass --overwrite, or choose another --out")
     print(f"Making {SENTENCES:,} sentences of known entropy in {corpus} …", file=sys.stderr)
     make_corpus(corpus, SENTENCES, seed, overwrite=overwrite)

@@ -25,22 +25,26 @@ def evaluate(
     """Measure a model on any text; figures are added to its results.json."""
     from zentence.cli.output import load_space
     from zentence.corpora.prepare import open_split, prepare
+    from zentence.corpora.readers import is_stream
     from zentence.corpora.source import Origin, source_nll
-    from zentence.evaluation.measurement import write_results
+    from zentence.evaluation.measurement import read_results, write_results
     from zentence.evaluation.suite import evaluate_split
     from zentence.training.progress import progress_bar
 
     space = load_space(model, device, threads)
+    if (model / "results.json").exists():
+        read_results(model / "results.json")  # better now than when all is computed
     files = space.settings.corpus
     if split is None:
-        if not files.train:
-            raise ZentenceError("This model does not say what it was trained on: give a file with --split")
+        if not files.train or any(is_stream(file) for file in (*files.train, *files.valid, *files.test)):
+            raise ZentenceError("This model's training text is not in a file: give a file with --split")
         corpus = prepare(files, files.train, files.valid, files.test, vocabulary=space.vocabulary)
         store, name, source = corpus.splits["valid"], "valid", corpus.source_nll("valid", limit)
     else:
         store = open_split(split, space.vocabulary, files)
         name, source = split.name, source_nll([Origin(split, store.labels is not None)], limit)
-    with progress_bar(f"evaluating {name}", len(store) if limit is None else limit, unit="sentences") as update:
+    count = len(store) if limit is None else min(limit, len(store))
+    with progress_bar(f"evaluating {name}", count, unit="sentences") as update:
         measurements = evaluate_split(
             space.model,
             store,

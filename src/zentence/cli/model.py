@@ -154,6 +154,7 @@ def encode(
         raise ZentenceError(f"{out} exists: choose another --out, or pass --overwrite")
     space = load_space(model, device, threads)
     sentences = read_texts(file)
+    check_words(space, sentences)
     with progress_bar("encoding", len(sentences), unit="sentences") as update:
         codes = space.encode(sentences, sample=from_sample, seed=seed, progress=update)
     buffer = io.BytesIO()
@@ -179,6 +180,7 @@ def score(
 
     space = load_space(model, device, threads)
     sentences = read_texts(file)
+    check_words(space, sentences)
     with progress_bar("scoring", len(sentences), unit="sentences") as update:
         values = space.score(sentences, samples=samples, seed=seed, progress=update)
     kind = "upper_bound" if space.model.has_code else "exact"

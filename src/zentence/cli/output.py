@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zentence.errors import ZentenceError
+from zentence.special import UNK
 
 if TYPE_CHECKING:
     from zentence.evaluation.measurement import Measurement
@@ -54,13 +55,14 @@ def read_texts(path: Path, labels: str = "auto") -> list[str]:
 
 
 def check_words(space: "LatentSpace", sentences: Sequence[str]) -> None:
-    """Warn of sentences without a single known word."""
-    for sentence in sentences:
-        unknown, words = space.unknown_words(sentence)
-        if words == 0:
-            raise ZentenceError("A sentence is empty: give at least one word")
-        if unknown == words:
-            warn(f"no word of {sentence[:60]!r} is in this model's vocabulary")
+    """Warn, in one line, of sentences without a single known word."""
+    encoded = space.vocabulary.encode_batch(list(sentences))
+    if any(len(ids) == 0 for ids in encoded):
+        raise ZentenceError("A sentence is empty: give at least one word")
+    strange = [sentence for sentence, ids in zip(sentences, encoded, strict=True) if (ids == UNK).all()]
+    if strange:
+        more = f" (nor of {len(strange) - 1:,} more sentences)" if len(strange) > 1 else ""
+        warn(f"no word of {strange[0][:60]!r} is in this model's vocabulary{more}")
 
 
 def measurement_lines(measurements: "Sequence[Measurement]") -> list[str]:

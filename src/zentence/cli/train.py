@@ -1,5 +1,6 @@
 """`zentence train`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -61,19 +62,22 @@ def train(
                 overwrite=overwrite,
                 callbacks=[display],
             )
+        speaks = distributed.is_main()
     except InterruptedTraining:
         if distributed.is_main():
             typer.echo(f"Saved. Go on with the same command and --resume (model directory: {folder}).", err=True)
         raise typer.Exit(130) from None
     finally:
         distributed.end_processes()
-    if not distributed.is_main():
+    if not speaks:
         return
+    if result.already_finished:
+        limited = settings.training.max_steps is not None
+        more = "--max-steps N" if limited else f"--set stages.{len(settings.stages) - 1}.epochs=N"
+        print(f"This run is finished. For more: --resume {more}", file=sys.stderr if json else sys.stdout)
     measurements = read_results(folder / "results.json")
     if json:
         print_json([m.__dict__ for m in measurements])
         return
-    if result.already_finished:
-        print(f"This run is finished. For more: --resume --set stages.{len(settings.stages) - 1}.epochs=N")
     print_lines(measurement_lines(measurements))
     print(f"The model is in {folder}. Next: zentence sample {folder} -n 5")

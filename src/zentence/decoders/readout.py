@@ -83,5 +83,7 @@ class _WordLogProb(torch.autograd.Function):
 
 def word_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
     """Return log softmax(hidden Wᵀ + b)[target] for hidden [N, H], weight [V, H], target [N], as [N]."""
-    result: Tensor = _WordLogProb.apply(hidden, weight, bias, target)  # type: ignore[no-untyped-call]
+    hidden = hidden.to(weight.dtype)  # under autocast the states may come in a lower precision; the softmax stays exact
+    with torch.autocast(hidden.device.type, enabled=False):
+        result: Tensor = _WordLogProb.apply(hidden, weight, bias, target)  # type: ignore[no-untyped-call]
     return result

@@ -62,6 +62,8 @@ def read_results(path: Path) -> list[Measurement]:
     """Read a list of measurements."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(rows, list):
+            raise TypeError("a list is expected")
         return [Measurement(**row) for row in rows]
     except (OSError, ValueError, TypeError) as error:
         raise ZentenceError(f"{path} is not a list of results: {error}") from error

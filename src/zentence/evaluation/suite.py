@@ -12,14 +12,17 @@ import numpy as np
 import torch
 
 from zentence.corpora import TokenStore
+from zentence.distributions import DiagonalGaussian
+from zentence.errors import NotInvertibleError
 from zentence.evaluation.figures import Figures, Progress, compute_figures
-from zentence.evaluation.information import ACTIVE_VARIANCE, active_units, mutual_information
+from zentence.evaluation.information import ACTIVE_VARIANCE, Information, active_units, mutual_information
 from zentence.evaluation.measurement import Kind, Measurement, describe_machine, mean_and_error
 from zentence.model import LatentLM
 from zentence.noise import Noise, derive_key
 from zentence.settings import Settings
 
 NATS = "nats per sentence"
+FLOW_SENTENCES = 500  # for the information of flows, whose densities at all pairs of codes and sentences cost much
 
 
 class Recorder:
@@ -122,8 +125,12 @@ def _perplexity(recorder: Recorder, figures: Figures, name: str, kind: Kind, sam
 
 
 def _latent_figures(recorder: Recorder, model: LatentLM, figures: Figures, samples: int) -> None:
-    values = figures.values
-    recorder.add_mean("elbo_nll", values["elbo_nll"], "upper_bound", samples)
+    values, L = figures.values, model.averaged_codes
+    if L == 1:
+        recorder.add_mean("elbo_nll", values["elbo_nll"], "upper_bound", samples)
+    else:
+        note = f"charges one of the {L} codes whose hidden states are averaged; iw_nll charges all"
+        recorder.add_mean("elbo_nll", values["elbo_nll"], "not_a_bound", samples, averaged_codes=L, note=note)
     effective = values["effective_samples"]
     recorder.add_mean(
         "iw_nll",
@@ -155,15 +162,33 @@ def _latent_figures(recorder: Recorder, model: LatentLM, figures: Figures, sampl
 
 
 @torch.no_grad()
-def information_of(recorder: Recorder, model: LatentLM, features: torch.Tensor, seed: int) -> None:
-    """Add the mutual information under the aggregate posterior of the sentences with these features [M, H]."""
+def estimate_information(model: LatentLM, features: torch.Tensor, seed: int) -> tuple[Information, int] | None:
+    """Return the mutual information under the aggregate posterior of sentences with features [M, H], and M.
+
+    None if there are fewer than two, or if the posterior does not know its density at other sentences' codes. Of flows
+    the first 500 sentences are taken.
+    """
+    q = model.posterior(features)
+    if not isinstance(q, DiagonalGaussian):
+        features = features[:FLOW_SENTENCES]
+        q = model.posterior(features)
     M = features.shape[0]
     if M < 2:
-        return
-    q = model.posterior(features)
+        return None
     index = torch.arange(M, device=features.device)
     z, log_q = q.rsample_and_log_prob(1, Noise(derive_key(seed, "information"), index))
-    found = mutual_information(q, z[0], log_q[0])
+    try:
+        return mutual_information(q, z[0], log_q[0]), M
+    except NotInvertibleError:
+        return None
+
+
+def information_of(recorder: Recorder, model: LatentLM, features: torch.Tensor, seed: int) -> None:
+    """Add the mutual information of the sentences with these features [M, H], where it can be known."""
+    estimate = estimate_information(model, features, seed)
+    if estimate is None:
+        return
+    found, M = estimate
     recorder.add(
         "mutual_information",
         found.value,

@@ -1,6 +1,6 @@
 """LatentSpace: a trained model as something to use. `encode` sentences to codes, `decode` codes, `sample` new ones."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from zentence.evaluation.likelihood import bounds, exact_nll
 from zentence.machine import choose_device, prepare_process
 from zentence.model import LatentLM
 from zentence.noise import Noise, derive_key
+from zentence.parts import parse_options
 from zentence.settings import Settings
 from zentence.types import Batch
 
@@ -25,7 +26,11 @@ Progress = Callable[[int], None]  # sentences done
 
 
 class LatentSpace:
-    """A model, its vocabulary, and the moves in its space. Codes are float32 arrays [N, D]."""
+    """A model, its vocabulary, and the moves in its space. Codes are float32 arrays [N, D].
+
+    A model that averages the hidden states of L codes (paper 3) writes from L states: `decode` uses a code for all L,
+    or takes L codes a sentence, [N, L, D]; `sample`, and `reconstruct` with `sample`, draw L a sentence.
+    """
 
     def __init__(self, model: LatentLM, vocabulary: Vocabulary, settings: Settings) -> None:
         self.model, self.vocabulary, self.settings = model.eval(), vocabulary, settings
@@ -59,7 +64,6 @@ class LatentSpace:
             chosen = order[first : first + batch_size]
             yield chosen, collate([ids[i] for i in chosen], chosen).to(self.device)
 
-    @torch.no_grad()
     def encode(
         self,
         sentences: Sequence[str],
@@ -70,14 +74,21 @@ class LatentSpace:
         progress: Progress | None = None,
     ) -> Codes:
         """Return codes [N, D]: posterior means, or samples."""
+        return self._codes(sentences, int(sample), seed, batch_size, progress)[:, 0]
+
+    @torch.no_grad()
+    def _codes(
+        self, sentences: Sequence[str], samples: int, seed: int, batch_size: int = 128, progress: Progress | None = None
+    ) -> Codes:
+        """Return posterior samples [N, S, D], or for S = 0 the means [N, 1, D]."""
         self._need_code()
-        codes = np.empty((len(sentences), self.size), dtype=np.float32)
+        codes = np.empty((len(sentences), max(1, samples), self.size), dtype=np.float32)
         done = 0
         for places, batch in self._batches(sentences, batch_size):
             q = self.model.infer(batch.source)
             noise = Noise(derive_key(seed, "encode"), batch.index)
-            z = q.rsample_and_log_prob(1, noise)[0][0] if sample else q.center
-            codes[places] = z.float().cpu().numpy()
+            z = q.rsample_and_log_prob(samples, noise)[0] if samples else q.center[None]  # [S, B, D]
+            codes[places] = z.transpose(0, 1).float().cpu().numpy()
             done += len(places)
             if progress is not None:
                 progress(done)
@@ -86,15 +97,20 @@ class LatentSpace:
     def decode(
         self, codes: NDArray[Any], *, batch_size: int = 256, progress: Progress | None = None, **options: Any
     ) -> list[str]:
-        """Return a sentence for each code [N, D]; options as `Generation` (method, temperature, beam, …)."""
+        """Return a sentence for each code [N, D]; options as `Generation` (method, temperature, beam, …).
+
+        For a model with averaged codes, codes may be [N, L, D]: L for each sentence.
+        """
         self._need_code()
         codes = self._checked(codes)
-        choice = Generation(**options)
+        choice = _choice(options)
         sentences: list[str] = []
         for first in range(0, len(codes), batch_size):
             z = torch.from_numpy(codes[first : first + batch_size]).to(self.device)
             numbers = torch.arange(first, first + len(z))
-            sentences += self._write(z[None], len(z), choice, numbers)
+            # one code used L times would have L equal states, whose mean is any of them: one is enough
+            states = z[None] if z.dim() == 2 else z.transpose(0, 1)
+            sentences += self._write(states, len(z), choice, numbers)
             if progress is not None:
                 progress(len(sentences))
         return sentences
@@ -108,13 +124,15 @@ class LatentSpace:
         if count < 1:
             raise ZentenceError("Give a number of sentences of at least 1")
         if not self.model.has_code:
-            choice = Generation(**{"method": "sample", "seed": seed, **options})
+            choice = _choice({"method": "sample", "seed": seed, **options})
             return [
                 text
                 for first in range(0, count, 256)
                 for text in self._write(None, min(256, count - first), choice, torch.arange(first, count)[:256])
             ]
-        return self.decode(self.prior_codes(count, seed=seed, scale=scale), **{"seed": seed, **options})
+        L = self.model.averaged_codes
+        codes = self.prior_codes(count * L, seed=seed, scale=scale).reshape(count, L, self.size)
+        return self.decode(codes, **{"seed": seed, **options})
 
     @torch.no_grad()
     def prior_codes(self, count: int, *, seed: int = 0, scale: float = 1.0) -> Codes:
@@ -131,7 +149,8 @@ class LatentSpace:
         self, sentences: Sequence[str], *, sample: bool = False, seed: int = 0, **options: Any
     ) -> list[str]:
         """Return decode(encode(sentences))."""
-        return self.decode(self.encode(sentences, sample=sample, seed=seed), **{"seed": seed, **options})
+        codes = self._codes(sentences, self.model.averaged_codes if sample else 0, seed)
+        return self.decode(codes if sample else codes[:, 0], **{"seed": seed, **options})
 
     def interpolate(self, start: str, end: str, *, steps: int = 7, **options: Any) -> list[str]:
         """Return sentences along the straight line between the codes of two sentences, ends included."""
@@ -176,8 +195,14 @@ class LatentSpace:
 
     def _checked(self, codes: NDArray[Any]) -> Codes:
         codes = np.asarray(codes, dtype=np.float32)
-        if codes.ndim != 2 or codes.shape[1] != self.size:
+        grouped = codes.ndim == 3 and codes.shape[1] == self.model.averaged_codes
+        if (codes.ndim != 2 and not grouped) or codes.shape[-1] != self.size:
             raise ZentenceError(f"Codes must have shape [N, {self.size}], not {list(codes.shape)}")
         if not np.isfinite(codes).all():
             raise ZentenceError("Codes must be finite numbers")
         return codes
+
+
+def _choice(options: Mapping[str, Any]) -> Generation:
+    choice: Generation = parse_options("", Generation, options)
+    return choice

@@ -2,12 +2,13 @@
 
 from typing import Literal
 
+import torch
 from pydantic import Field
 
 from zentence.distributions import rate
 from zentence.model import LatentLM
 from zentence.noise import Noise
-from zentence.objectives.base import Objective, share
+from zentence.objectives.base import Objective, center_for_log, share
 from zentence.parts import Options as PartOptions
 from zentence.types import Batch, Terms
 
@@ -22,14 +23,15 @@ class AutoEncoder(Objective):
         code: Literal["sample", "mean"] = Field("sample", description="Where z comes from.")
 
     def forward(self, model: LatentLM, batch: Batch, step: int, noise: Noise) -> Terms:  # noqa: ARG002
-        """Return this process's share of D."""
-        q = model.infer(batch.source)
-        z, log_q = q.rsample_and_log_prob(1, noise)
-        used = z if self.options.code == "sample" else q.center[None]
+        """Return this process's share of D; the rate is for the log only."""
+        q, codes = model.infer(batch.source), model.averaged_codes
+        z, log_q = q.rsample_and_log_prob(codes, noise)
+        used = z if self.options.code == "sample" else q.center.expand(codes, -1, -1)
         distortion = -model.log_likelihood(used, batch).mean(0)
-        true_rate = rate(q, model.prior_density(), (z.detach(), log_q.detach()))
-        values = {"distortion": distortion.detach(), "rate": true_rate.total.detach()}
-        return Terms(share(distortion, batch), values, q.center.detach())
+        with torch.no_grad():
+            true_rate = rate(q, model.prior_density(), (z, log_q))
+        values = {"distortion": distortion.detach(), "rate": true_rate.total}
+        return Terms(share(distortion, batch), values, center_for_log(q))
 
 
 class Likelihood(Objective):

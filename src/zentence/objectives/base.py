@@ -1,13 +1,16 @@
-"""What every objective is."""
+"""What every objective is, and what several of them share."""
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from zentence import distributed
+from zentence.distributions import DiagonalGaussian, has_closed_form_rate, rate
 from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.parts import Options as PartOptions
-from zentence.types import Batch, Terms
+from zentence.types import Batch, LatentDistribution, Terms
 
 
 class Objective(nn.Module):
@@ -15,17 +18,24 @@ class Objective(nn.Module):
 
     `selection` names the validation figure that chooses the best model: `elbo_nll` (the bound at weight 1),
     `distortion`, `nll`, `iw_nll`, or `loss` (this objective itself, its noise held fixed); never an annealed loss.
-    State that must survive a restart is in buffers.
+    `needs_closed_form` says what in it needs a KL in closed form ("" for nothing): with a posterior and a prior that
+    have none, training is refused before it begins. State that must survive a restart is in buffers.
     """
 
     Options: ClassVar[type[PartOptions]]
     selection: str = "elbo_nll"
     needs_code: ClassVar[bool] = True
+    needs_closed_form: str = ""
     paper: ClassVar[str] = ""
 
     def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:
         super().__init__()
         self.options, self.epoch_steps, self.total_steps = options, epoch_steps, total_steps
+
+    def written_out(self) -> dict[str, Any]:
+        """Return every option as plain values, defaults included."""
+        values: dict[str, Any] = self.options.model_dump(exclude_none=True)
+        return values
 
     def forward(self, model: LatentLM, batch: Batch, step: int, noise: Noise) -> Terms:
         """Return this process's share of the loss; `step` is the stage-local count of updates."""
@@ -38,3 +48,28 @@ class Objective(nn.Module):
 def share(values: Tensor, batch: Batch) -> Tensor:
     """Return this process's share of the mean over the whole batch of values [B]."""
     return values.sum() / batch.global_size
+
+
+def holders(batch: Batch) -> int:
+    """Return the number of processes that hold a part of this batch; 1 if it is not spread over them."""
+    return distributed.world() if batch.total else 1
+
+
+def whole(part: Tensor, batch: Batch) -> Tensor:
+    """Return the sum of all processes' shares, without gradient; a batch that is not spread is its own sum."""
+    return distributed.total(part) if batch.total else part.detach()
+
+
+@torch.no_grad()
+def rate_for_log(q: LatentDistribution, p: LatentDistribution, log_ratio: Tensor) -> Tensor:
+    """Return KL(q‖p) [B] without gradient: in closed form, else the mean of log q(z|x) − log p(z) [S, B]."""
+    return rate(q, p).total if has_closed_form_rate(q, p) else log_ratio.mean(0)
+
+
+def center_for_log(q: LatentDistribution) -> Tensor | None:
+    """Return the posterior means [B, D] for the log if they cost nothing: a Gaussian's.
+
+    The mean of a flow is an average over many samples, too dear for each step, and cheaper stand-ins mislead: with one
+    sample a piece every unit looks active. So the log of a flow's steps shows no active units; validation does.
+    """
+    return q.mean.detach() if isinstance(q, DiagonalGaussian) else None

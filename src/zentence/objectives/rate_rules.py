@@ -1,6 +1,8 @@
 """Rate rules: what a model is charged for its rate.
 
-A rule receives the rate in nats and returns this process's share of the charge. The true rate is always reported apart.
+A rule receives the rate in nats and returns this process's share of the charge. The true rate is always reported
+apart. Rules that follow the rate remember the mean over the whole batch from `forward`, where it is known with the
+batch, and move once an update, in `after_update`.
 """
 
 from typing import Any, ClassVar, Literal
@@ -9,41 +11,57 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from zentence import distributed
 from zentence.distributions import Rate
 from zentence.errors import ZentenceError
-from zentence.objectives.base import share
+from zentence.objectives.base import holders, share, whole
 from zentence.parts import Options as PartOptions
 from zentence.schedules import ScheduleSpec, build_schedule
 from zentence.types import Batch
 
 
 class RateRule(nn.Module):
-    """Base of all rules; `targets_rate` selects by IW-NLL, as the bound then favours small targets."""
+    """Base of all rules; `targets_rate` selects by IW-NLL, as the bound then favours small targets.
+
+    `needs_closed_form` says what needs a KL in closed form, "" for nothing. State is in buffers.
+    """
 
     paper: ClassVar[str] = ""
     targets_rate: ClassVar[bool] = False
-    needs_closed_form: bool = False
+    needs_closed_form: str = ""
     Options: ClassVar[type[PartOptions]]
 
-    def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:
+    def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:  # noqa: ARG002
         super().__init__()
         self.options = options
-        self.weight = build_schedule("rate_rule.weight", options.weight, epoch_steps, total_steps)
 
     def forward(self, rate: Rate, batch: Batch, step: int) -> Tensor:
         """Return this process's share of the charge, in nats per sentence."""
         raise NotImplementedError
 
     def scalars(self, step: int) -> dict[str, float]:
-        """Return what the log should show of this rule's state."""
+        """Return what the log should show of this rule's state; `beta` is the weight of the rate's gradient."""
+        raise NotImplementedError
+
+    def after_update(self) -> None:
+        """Move the rule's state, from the rate of the last batch; called once per update."""
+
+
+class Weighted(RateRule):
+    """Base of the rules whose charge is multiplied by a schedule β."""
+
+    def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:
+        super().__init__(options, epoch_steps, total_steps)
+        self.weight = build_schedule("rate_rule.weight", options.weight, epoch_steps, total_steps)
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return β."""
         return {"beta": self.weight(step)}
 
 
-class Plain(RateRule):
+class Plain(Weighted):
     """β · R."""
 
-    paper = "all; β ≠ 1: β-VAE (paper 2); a schedule: KL annealing"
+    paper = "all; β ≠ 1: β-VAE (paper 2, Eq. 19); a schedule: KL annealing"
 
     class Options(PartOptions):
         weight: ScheduleSpec = Field(1.0, description="β, a number or a schedule.")
@@ -53,7 +71,7 @@ class Plain(RateRule):
         return self.weight(step) * share(rate.total, batch)
 
 
-class FreeBits(RateRule):
+class FreeBits(Weighted):
     """β · max(target, R), the hinge on the total or on each dimension, per sentence or on the batch mean."""
 
     paper = "paper 2 (Eq. 20, total); paper 4 (per dimension, λ divided by D); paper 5 (per dimension, λ undivided)"
@@ -82,7 +100,10 @@ class FreeBits(RateRule):
 
     def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
         super().__init__(options, epoch_steps, total_steps)
-        self.needs_closed_form = options.on == "per_dimension"
+        if options.on == "per_dimension":
+            self.needs_closed_form = "free bits per dimension"
+        elif options.mean == "sentence":  # E max(target, estimate) > max(target, E estimate)
+            self.needs_closed_form = "free bits per sentence"
 
     def _target(self, dimensions: int) -> float:
         if self.options.target_per_dimension is not None:
@@ -101,8 +122,127 @@ class FreeBits(RateRule):
         if self.options.mean == "sentence":
             return self.weight(step) * share(values.clamp(min=target).sum(1), batch)
         local = values.sum(0) / batch.global_size  # [D]: this process's share of the batch mean
-        floor = torch.full_like(local, target / distributed.world())
-        return self.weight(step) * torch.where(distributed.total(local) > target, local, floor).sum()
+        floor = torch.full_like(local, target / holders(batch))
+        return self.weight(step) * torch.where(whole(local, batch) > target, local, floor).sum()
 
 
-RATE_RULES: dict[str, type[RateRule]] = {"plain": Plain, "free_bits": FreeBits}
+class SoftFreeBits(RateRule):
+    """β · R; after each update β rises by α if the batch's mean rate is above γ r, and falls by α if below ε r."""
+
+    paper = "paper 2 (Eq. 26; multiplicative: its released code); Chen et al. (2017)"
+    targets_rate = True
+
+    class Options(PartOptions):
+        target: float = Field(gt=0.0, description="Target r of the rate in nats.")
+        form: Literal["additive", "multiplicative"] = Field(
+            "additive", description="β ± α as in Eq. 26, or β · (1 ± α) as in the released code."
+        )
+        step: float = Field(0.01, gt=0.0, lt=1.0, description="α, by which β moves.")
+        lower: float = Field(1.0, gt=0.0, description="ε: below this share of the target β falls.")
+        upper: float = Field(1.05, gt=0.0, description="γ: above this share of the target β rises.")
+        initial: float = Field(0.1, ge=0.0, le=1.0, description="β at the start; it stays between 0 and 1.")
+
+        @model_validator(mode="after")
+        def _sensible(self) -> "SoftFreeBits.Options":
+            if self.lower > self.upper:
+                raise ValueError("lower must not exceed upper")
+            if self.form == "multiplicative" and self.initial == 0.0:
+                raise ValueError("a factor does not move an initial β of 0")
+            return self
+
+    beta: Tensor
+
+    def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
+        super().__init__(options, epoch_steps, total_steps)
+        self.register_buffer("beta", torch.tensor(options.initial, dtype=torch.float64))
+        self._rate: float | None = None  # mean over the last batch
+
+    def forward(self, rate: Rate, batch: Batch, step: int) -> Tensor:  # noqa: ARG002
+        """Return this process's share of β · R."""
+        mean = share(rate.total, batch)
+        self._rate = float(whole(mean, batch))
+        return float(self.beta) * mean
+
+    def scalars(self, step: int) -> dict[str, float]:  # noqa: ARG002
+        """Return β."""
+        return {"beta": float(self.beta)}
+
+    def after_update(self) -> None:
+        """Move β by one step if the rate left its corridor."""
+        options = self.options
+        if self._rate is None or options.lower * options.target <= self._rate <= options.upper * options.target:
+            return
+        step = options.step if self._rate > options.target * options.upper else -options.step
+        moved = self.beta + step if options.form == "additive" else self.beta * (1.0 + step)
+        self.beta.copy_(moved.clamp(0.0, 1.0))
+
+
+class MinimumRate(RateRule):
+    """R + u (r − R), a Lagrangian for R ≥ r: the multiplier moves as u ← max(0, u + ρ (r − R)), it rises while R < r.
+
+    The weight of the rate's gradient is 1 − u, which may be negative. Eq. 22 and 27 are printed with the opposite sign,
+    which would move the rate away from its target. R is the mean over the batch; the step is weighted by the batch's
+    sentences over those of an average batch, so that in the long run every sentence counts alike. The multiplier has an
+    optimiser of its own: it is no parameter of the model, and the model's clipping does not see it. RMSprop divides
+    the step by √v, v ← 0.99 v + 0.01 (r − R)².
+    """
+
+    paper = "paper 2 (minimum desired rate, Eq. 21; Eq. 22 and 27 with the sign corrected)"
+    targets_rate = True
+
+    class Options(PartOptions):
+        target: float = Field(gt=0.0, description="Rate r in nats that the model is held above.")
+        optimizer: Literal["sgd", "rmsprop"] = Field(
+            "rmsprop", description="How the multiplier moves: sgd is the plain rule, rmsprop that of the released code."
+        )
+        learning_rate: float = Field(1e-3, gt=0.0, description="ρ, the multiplier's own learning rate.")
+        initial: float = Field(
+            1.01, ge=0.0, description="Multiplier u at the start (the released code's: the rate is nearly free)."
+        )
+        cap: float | None = Field(None, gt=0.0, description="Largest multiplier; none: no limit.")
+
+        @model_validator(mode="after")
+        def _below_cap(self) -> "MinimumRate.Options":
+            if self.cap is not None and self.initial > self.cap:
+                raise ValueError("the initial multiplier must not exceed the cap")
+            return self
+
+    AVERAGING, TINY = 0.99, 1e-8  # RMSprop's usual constants
+    multiplier: Tensor
+    mean_square: Tensor
+
+    def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
+        super().__init__(options, epoch_steps, total_steps)
+        self.register_buffer("multiplier", torch.tensor(options.initial, dtype=torch.float64))
+        self.register_buffer("mean_square", torch.tensor(0.0, dtype=torch.float64))
+        self._slack: float | None = None  # r − R of the last batch
+        self._weight = 1.0  # of the last batch
+
+    def forward(self, rate: Rate, batch: Batch, step: int) -> Tensor:  # noqa: ARG002
+        """Return this process's share of R + u (r − R)."""
+        mean, u, target = share(rate.total, batch), float(self.multiplier), float(self.options.target)
+        self._slack, self._weight = target - float(whole(mean, batch)), batch.weight
+        return (1.0 - u) * mean + u * target / holders(batch)
+
+    def scalars(self, step: int) -> dict[str, float]:  # noqa: ARG002
+        """Return the effective weight 1 − u, the multiplier u and the slack r − R (positive: the rate is too small)."""
+        u = float(self.multiplier)
+        return {"beta": 1.0 - u, "multiplier": u, "slack": 0.0 if self._slack is None else self._slack}
+
+    def after_update(self) -> None:
+        """Move the multiplier by one step of its own optimiser."""
+        if self._slack is None:
+            return
+        ascent = self._weight * self._slack
+        if self.options.optimizer == "rmsprop":
+            self.mean_square.mul_(self.AVERAGING).add_((1.0 - self.AVERAGING) * ascent**2)
+            ascent /= float(self.mean_square.sqrt()) + self.TINY
+        self.multiplier.add_(self.options.learning_rate * ascent).clamp_(0.0, self.options.cap)
+
+
+RATE_RULES: dict[str, type[RateRule]] = {
+    "plain": Plain,
+    "free_bits": FreeBits,
+    "soft_free_bits": SoftFreeBits,
+    "minimum_rate": MinimumRate,
+}

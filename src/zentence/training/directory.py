@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from zentence import distributed
+from zentence.checkpoint import tidy_checkpoints
 from zentence.errors import ZentenceError
+from zentence.files import remove_leftovers
 from zentence.settings import Settings
 
 OURS = (
@@ -25,6 +27,7 @@ MAY_CHANGE = {  # on resuming: lengths, and what does not touch the mathematics
     "corpus.valid",
     "corpus.test",
     "stages.*.epochs",
+    "stages.*.max_tokens",
     "training.max_steps",
     "training.threads",
     "training.device",
@@ -48,29 +51,45 @@ def default_directory(files: Sequence[str]) -> str:
     return f"runs/{stem}"
 
 
-def claim_directory(folder: Path, *, resume: bool, overwrite: bool) -> bool:
-    """Make the directory ready; return whether a run is there to go on with."""
-    if folder.exists() and not folder.is_dir():
-        raise ZentenceError(f"{folder} is not a directory: choose another --out")
-    occupied = folder.is_dir() and any(folder.iterdir())
+def check_directory(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Raise if a run must not, or cannot, write to a directory; nothing is written yet."""
+    if resume and overwrite:
+        raise ZentenceError("--resume goes on and --overwrite starts anew: give one of the two")
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise ZentenceError(f"{folder} is not a directory: choose another --out")
+        occupied = folder.is_dir() and any(folder.iterdir())
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    except OSError as error:
+        raise ZentenceError(f"Cannot write to {folder}: {error.strerror}") from error
     if occupied and not resume and not overwrite:
         raise ZentenceError(
             f"{folder} exists: go on with --resume, start anew with --overwrite, or choose another --out"
         )
-    distributed.barrier()
+    if resume and (folder / "model.safetensors").exists() and not any((folder / "checkpoints").glob("step-*.json")):
+        raise ZentenceError(
+            f"{folder} holds a model but no checkpoint to go on from: start anew with --overwrite or in another --out"
+        )
+    if not nearest.is_dir():
+        raise ZentenceError(f"Cannot write to {folder}: {nearest} is not a directory")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ZentenceError(f"Cannot write to {folder}: permission denied")
+
+
+def claim_directory(folder: Path, *, overwrite: bool, tick: int) -> None:
+    """Make the directory ready for a run that stands at step `tick`; call it when nothing else can be wrong."""
+    distributed.barrier()  # the others have read what they need
     if distributed.is_main():
         try:
-            if occupied and overwrite and not resume:
-                for name in OURS:
-                    path = folder / name
-                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            for name in OURS if overwrite else ("results.json",):  # results are those of the weights so far
+                path = folder / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(folder)
+            tidy_checkpoints(folder / "checkpoints", tick)
         except OSError as error:
             raise ZentenceError(f"Cannot write to {folder}: {error.strerror}") from error
-        if not os.access(folder, os.W_OK):
-            raise ZentenceError(f"Cannot write to {folder}: permission denied")
     distributed.barrier()
-    return resume and occupied
 
 
 def check_same_settings(stored: Settings, given: Settings) -> None:

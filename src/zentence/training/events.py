@@ -27,7 +27,8 @@ class LogWriter:
 
     def __init__(self, path: Path, tick: int) -> None:
         if path.exists():
-            kept = [line for line in path.read_text(encoding="utf-8").splitlines() if _tick_of(line) <= tick]
+            text = path.read_text(encoding="utf-8", errors="replace")
+            kept = [line for line in text.split("\n") if _tick_of(line) <= tick]
             write_atomically(path, "".join(line + "\n" for line in kept))
         try:
             self.file = path.open("a", encoding="utf-8")
@@ -67,20 +68,37 @@ class _TensorBoard:
     def __init__(self, folder: Path, tick: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder), purge_step=tick or None)
+        self.folder, self.hook = folder, threading.excepthook
+        with self._one_line():
+            self.writer = SummaryWriter(str(folder), purge_step=tick or None)
 
     def __enter__(self) -> "_TensorBoard":
+        threading.excepthook = self._on_thread_error
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.writer.close()
+        with suppress(OSError):
+            self.writer.close()
+        threading.excepthook = self.hook
 
     def __call__(self, event: Event) -> None:
         if event["event"] not in ("step", "validation"):
             return
-        for name, value in event.items():
-            if isinstance(value, (int, float)) and name not in ("tick", "update", "steps"):
-                self.writer.add_scalar(f"{event['event']}/{name}", value, event["tick"])
+        with self._one_line():
+            for name, value in event.items():
+                if isinstance(value, (int, float)) and name not in ("tick", "update", "steps"):
+                    self.writer.add_scalar(f"{event['event']}/{name}", value, event["tick"])
+
+    @contextmanager
+    def _one_line(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ZentenceError(f"Cannot write {self.folder}: {error.strerror}") from error
+
+    def _on_thread_error(self, error: threading.ExceptHookArgs) -> None:
+        if not issubclass(error.exc_type, OSError):  # of the writer's thread; the next event reports it
+            self.hook(error)
 
 
 def tensorboard_writer(folder: Path, tick: int, wanted: str) -> _TensorBoard | None:

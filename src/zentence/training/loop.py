@@ -1,5 +1,6 @@
 """The one training loop."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from zentence.training.stages import StagePlan
 from zentence.training.state import TrainState
 from zentence.training.tracker import Tracker
 from zentence.training.trainable import Trainable
-from zentence.training.updates import NonFiniteLossError
+from zentence.training.updates import NonFiniteLossError, UpdateRule
 from zentence.types import Batch
 
 Event = dict[str, Any]
@@ -37,7 +38,7 @@ class StageRun:
 
     trainable: Trainable
     optimizer: torch.optim.Optimizer
-    update_rule: Callable[..., Any]
+    update_rule: UpdateRule
     learning_rate: Schedule
     optimizer_settings: OptimizerSettings
     stage: StageSettings
@@ -63,6 +64,8 @@ class StageRun:
             groups[group][rest] = tensor
         load_into(self.trainable.module(), groups["trainable"], "the checkpoint")
         load_optimizer(self.optimizer, groups["optimizer"])
+        if rule_state := checkpoint.state.get("update_rule"):
+            self.update_rule.restore(rule_state)
 
     def save(self) -> None:
         """Write a checkpoint (main process only)."""
@@ -71,7 +74,8 @@ class StageRun:
             return
         tensors = {f"trainable/{k}": v for k, v in tensors_of(self.trainable.module()).items()}
         tensors |= {f"optimizer/{k}": v for k, v in optimizer_tensors(self.optimizer).items()}
-        save_checkpoint(self.folder, self.state.tick, Checkpoint({**self.fingerprint, **self.state.as_json()}, tensors))
+        state = {**self.fingerprint, **self.state.as_json(), "update_rule": self.update_rule.state()}
+        save_checkpoint(self.folder, self.state.tick, Checkpoint(state, tensors))
 
 
 def train_stage(run: StageRun) -> None:
@@ -89,8 +93,9 @@ def train_stage(run: StageRun) -> None:
         noise = Noise(derive_key(seed, "noise", state.tick), batch.index)
         try:
             terms, loss = run.update_rule(batch, state.update, noise)
-        except NonFiniteLossError:
-            raise ZentenceError(_non_finite(run, batch)) from None
+        except NonFiniteLossError as error:
+            where = f"The loss is not finite at step {state.tick + 1} (sentences: {run.describe(error.batch)})"
+            raise ZentenceError(f"{where}. {_after_non_finite(run)}") from None
         state.advance(len(run.batches))
         state.seconds += time.monotonic() - started
         run.tracker.record(terms, loss, batch)
@@ -126,6 +131,10 @@ def _validate(run: StageRun) -> None:
     figures = run.validate()
     run.trainable.module().train()
     value = figures[run.trainable.selection]
+    if not math.isfinite(value):
+        where = f"{run.trainable.selection} on validation is not finite at step {state.tick}"
+        raise ZentenceError(f"{where}. {_after_non_finite(run)}")
+    run.update_rule.after_validation(figures)
     improved = state.best_value is None or value < state.best_value
     if improved:
         state.best_value, state.without_improvement = value, 0
@@ -165,9 +174,6 @@ def _warn_of_collapse(run: StageRun) -> None:
         run.emit({**_place(run, "warning"), "message": warning})
 
 
-def _non_finite(run: StageRun, batch: Batch) -> str:
+def _after_non_finite(run: StageRun) -> str:
     saved = sorted(path.stem for path in run.folder.glob("step-*.json"))
-    return (
-        f"The loss is not finite at step {run.state.tick + 1} (sentences: {run.describe(batch)}). "
-        f"Last good checkpoint: {saved[-1] if saved else 'none yet'}. Lower the learning rate or the clip norm."
-    )
+    return f"Last good checkpoint: {saved[-1] if saved else 'none yet'}. Lower the learning rate or the clip norm."

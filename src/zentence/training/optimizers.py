@@ -14,6 +14,15 @@ def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]
 
 
+def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return the trained parameters of encoder and posterior, and all others; a shared one is among the others."""
+    parts = [part for name in ("decoder", "prior") if isinstance(part := getattr(model, name, None), nn.Module)]
+    generative = {id(p) for part in parts for p in part.parameters()}
+    parameters = trained_parameters(model)
+    inference = [p for p in parameters if id(p) not in generative]
+    return inference, [p for p in parameters if id(p) in generative]
+
+
 def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """Return an optimiser over a model's parameters; `l2` is applied by `add_l2`, not by the optimiser."""
     parameters = trained_parameters(model)

@@ -7,30 +7,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from zentence import distributed
-from zentence.build import build_model, build_objective, complete
+from zentence.build import build_model, build_objective, complete, with_lengths
 from zentence.checkpoint import load_checkpoint, load_settings_of, save_model, save_settings
 from zentence.corpora import Batches, TokenStore
 from zentence.corpora.prepare import Corpus, prepare
 from zentence.errors import ZentenceError
 from zentence.evaluation.figures import compute_figures, evaluation_batches
 from zentence.evaluation.information import active_units
-from zentence.evaluation.measurement import Measurement, write_results
-from zentence.evaluation.suite import evaluate_split
+from zentence.evaluation.measurement import Measurement, read_results, write_results
+from zentence.evaluation.suite import estimate_information, evaluate_split
 from zentence.machine import choose_device, prepare_process, supports_bfloat16
 from zentence.noise import Noise, derive_key
 from zentence.schedules import build_schedule
 from zentence.settings import Settings
-from zentence.training.directory import check_same_settings, claim_directory, default_directory
+from zentence.training.directory import check_directory, check_same_settings, claim_directory, default_directory
 from zentence.training.events import Event, LogWriter, catch_interrupts, tensorboard_writer
-from zentence.training.loop import StageRun, train_stage
+from zentence.training.loop import InterruptedTraining, StageRun, train_stage
 from zentence.training.optimizers import build_optimizer
 from zentence.training.stages import StagePlan, plan_stages
 from zentence.training.state import TrainState
 from zentence.training.trainable import LatentTrainable
-from zentence.training.updates import UPDATES
+from zentence.training.updates import UpdateRule, complete_updates, find_update
 from zentence.types import Batch
 
 Callback = Callable[[Event], None]
@@ -57,19 +58,22 @@ def train(
     callbacks: Sequence[Callback] = (),
 ) -> RunResult:
     """Train a model as settings say; the same as `zentence train`. Callbacks receive every event as a dictionary."""
-    settings = complete(_with_files(settings, corpus, valid, test, out))
+    settings = complete_updates(complete(_with_files(settings, corpus, valid, test, out)))
     folder = Path(settings.out or default_directory(settings.corpus.train))
     distributed.start_processes()
     prepare_process(settings.training.threads)
     device = choose_device(settings.training.device)
     autocast = _autocast(settings, device)
     with ExitStack() as stack:
+        check_directory(folder, resume=resume, overwrite=overwrite)
         if resume and (folder / "settings.toml").is_file():
-            check_same_settings(load_settings_of(folder), settings)
+            stored = complete_updates(complete(load_settings_of(folder)))
+            settings = _with_lengths_of(stored, settings)
+            check_same_settings(stored, settings)
         text = prepare_shared(settings, callbacks)
-        existing = claim_directory(folder, resume=resume, overwrite=overwrite)
+        settings = with_lengths(settings, *_length_moments(text.splits["train"]))
         run = _Run(settings, folder, text, device, autocast, callbacks, stack)
-        return run.go(existing)
+        return run.go(resume=resume, overwrite=overwrite)
 
 
 def _with_files(
@@ -87,6 +91,20 @@ def _with_files(
     if not updated.corpus.train:
         raise ZentenceError("No training text: give a file")
     return updated if out is None else updated.model_copy(update={"out": str(out)})
+
+
+def _length_moments(store: TokenStore) -> tuple[float, float]:
+    """Return mean and standard deviation of the lengths of a split's sentences, in words."""
+    counts = store.length_counts
+    lengths = np.arange(len(counts))
+    mean = float(np.average(lengths, weights=counts))
+    return mean, float(np.sqrt(np.average((lengths - mean) ** 2, weights=counts)))
+
+
+def _with_lengths_of(stored: Settings, settings: Settings) -> Settings:
+    """Return settings with the lengths that the stored run took from its text, where settings leave them open."""
+    mean, spread = (stored.prior.options.get(name) for name in ("length_mean", "length_spread"))
+    return settings if mean is None or spread is None else with_lengths(settings, mean, spread)
 
 
 def _autocast(settings: Settings, device: torch.device) -> torch.dtype | None:
@@ -143,11 +161,13 @@ class _Run:
             rank=distributed.rank(),
             world=distributed.world(),
         )
-        self.plans = plan_stages(settings, len(self.batches))
+        self.plans = plan_stages(settings, len(self.batches), corpus.splits["train"].ledger.predicted)
         self.fingerprint = {
             "processes": distributed.world(),
             "vocabulary": corpus.vocabulary.hash,
             "batches": len(self.batches),
+            "training text": corpus.splits["train"].folder.name,  # named by its content
+            "validation text": corpus.splits["valid"].folder.name,
         }
 
     def emit(self, event: Event) -> None:
@@ -155,46 +175,58 @@ class _Run:
         for callback in self.callbacks:
             callback(event)
 
-    def go(self, existing: bool) -> RunResult:
+    def go(self, *, resume: bool, overwrite: bool) -> RunResult:
         """Train all stages that are not done, then measure."""
-        checkpoint, warnings = load_checkpoint(self.folder / "checkpoints") if existing else (None, [])
-        if distributed.is_main():
-            save_settings(self.folder, self.settings)
-            self.corpus.vocabulary.save(self.folder / "tokenizer.json")
+        checkpoint, warnings = load_checkpoint(self.folder / "checkpoints") if resume else (None, [])
         state = TrainState()
         if checkpoint is not None:
-            content = dict(checkpoint.state)
+            content = {name: value for name, value in checkpoint.state.items() if name != "update_rule"}
             self._check_fingerprint({name: content.pop(name, None) for name in self.fingerprint})
             state = TrainState.from_json(content)
             if self._finished(state):
-                return RunResult(self.folder, [], already_finished=True)
+                return RunResult(self.folder, read_results(self.folder / "results.json"), already_finished=True)
+        claim_directory(self.folder, overwrite=overwrite, tick=state.tick)
+        if distributed.is_main():
+            save_settings(self.folder, self.settings)
+            self.corpus.vocabulary.save(self.folder / "tokenizer.json")
         self._open_logs(state.tick)
         self._announce(state, warnings, resumed=checkpoint is not None)
-        interrupted = self.stack.enter_context(catch_interrupts())
-        for number in range(state.stage, len(self.plans)):
-            run = self._begin_stage(number, state, fresh=checkpoint is None, interrupted=interrupted)
-            if checkpoint is not None:
-                run.restore(checkpoint)
-                checkpoint = None
-            self.emit(
-                {
-                    "event": "stage",
-                    "stage": run.stage.name,
-                    "number": number + 1,
-                    "of": len(self.plans),
-                    "steps": run.plan.steps,
-                    "objective": run.stage.objective.name,
-                    "tick": state.tick,
-                }
-            )
-            train_stage(run)
-        return self._finish(state)
+        with catch_interrupts() as interrupted:
+            for number in range(state.stage, len(self.plans)):
+                run = self._begin_stage(number, state, fresh=checkpoint is None, interrupted=interrupted)
+                if checkpoint is not None:
+                    run.restore(checkpoint)
+                    checkpoint = None
+                self._announce_stage(run)
+                train_stage(run)
+            if interrupted():
+                raise InterruptedTraining
+        try:
+            return self._finish(state)
+        except KeyboardInterrupt:  # the weights are in the last checkpoint
+            raise InterruptedTraining from None
+
+    def _announce_stage(self, run: StageRun) -> None:
+        self.emit(
+            {
+                "event": "stage",
+                "stage": run.stage.name,
+                "number": run.state.stage + 1,
+                "of": len(self.plans),
+                "steps": run.plan.steps,
+                "objective": run.stage.objective.name,
+                "tick": run.state.tick,
+            }
+        )
 
     def _check_fingerprint(self, found: dict[str, Any]) -> None:
-        if found["vocabulary"] != self.fingerprint["vocabulary"] or found["batches"] != self.fingerprint["batches"]:
-            raise ZentenceError("The training text has changed since this run began: start anew in another --out")
         if found["processes"] != self.fingerprint["processes"]:
-            raise ZentenceError(f"This run was started with {found['processes']} processes: resume it with as many")
+            count = "1 process" if found["processes"] == 1 else f"{found['processes']} processes"
+            raise ZentenceError(f"This run was started with {count}: resume it with as many")
+        for name in ("vocabulary", "batches", "training text", "validation text"):
+            if found[name] not in (None, self.fingerprint[name]):
+                what = name if name == "validation text" else "training text"
+                raise ZentenceError(f"The {what} has changed since this run began: start anew in another --out")
 
     def _finished(self, state: TrainState) -> bool:
         last = state.stage == len(self.plans) - 1 and (state.update >= self.plans[-1].steps or state.stage_over)
@@ -241,11 +273,12 @@ class _Run:
         trainable = LatentTrainable(self.model, objective, word_dropout, stage.corruption.unknown_inputs, self.autocast)
         optimizer_settings = self.settings.optimizer_of(stage)
         optimizer = build_optimizer(self.model, optimizer_settings)
-        update_class = UPDATES[stage.update.name]
+        update_class, options = find_update(f"stages.{number}.update", stage.update)
+        rule = update_class(options, trainable, optimizer, optimizer_settings, self._fresh_batch)
         return StageRun(
             trainable=trainable,
             optimizer=optimizer,
-            update_rule=update_class(update_class.Options(), trainable, optimizer, optimizer_settings),
+            update_rule=rule,
             learning_rate=build_schedule("schedule", optimizer_settings.schedule, plan.epoch_steps, plan.steps),
             optimizer_settings=optimizer_settings,
             stage=stage,
@@ -256,18 +289,24 @@ class _Run:
             state=state,
             folder=self.folder / "checkpoints",
             fingerprint=self.fingerprint,
-            validate=partial(self._validation_figures, trainable, plan),
+            validate=partial(self._validation_figures, trainable, plan, rule),
             describe=self._describe,
             emit=self.emit,
             interrupted=interrupted,
         )
+
+    def _fresh_batch(self, number: int) -> tuple[Batch, Noise]:
+        """Return the n-th batch of passes over the training split beside those of the loop, and its noise."""
+        passes, position = divmod(number, len(self.batches))
+        batch = self.batches.batch(-1 - passes, position).to(self.device)
+        return batch, Noise(derive_key(self.settings.training.seed, "inner noise", number), batch.index)
 
     def _describe(self, batch: Batch) -> str:
         rows = [self.corpus.vocabulary.decode(row[1:].tolist()) for row in batch.source.ids[:2]]
         return "; ".join(f"{number}: {text[:60]!r}" for number, text in zip(batch.index.tolist(), rows, strict=False))
 
     @torch.no_grad()
-    def _validation_figures(self, trainable: LatentTrainable, plan: StagePlan) -> dict[str, float]:
+    def _validation_figures(self, trainable: LatentTrainable, plan: StagePlan, rule: UpdateRule) -> dict[str, float]:
         """Return means over the validation sentences used for selection; the noise is the same every time."""
         chosen, options = trainable.selection, self.settings.evaluation
         store, limit = self.corpus.splits["valid"], options.selection_sentences
@@ -279,6 +318,9 @@ class _Run:
         result = {name: float(values.mean()) for name, values in figures.values.items()}
         if figures.centers is not None:
             result["active_units"] = float(active_units(figures.centers)[0])
+        if "mutual_information" in rule.wants and figures.features is not None:
+            estimate = estimate_information(self.model, figures.features.to(self.device), seed)
+            result["mutual_information"] = 0.0 if estimate is None else estimate[0].value
         if chosen == "loss":
             result["loss"] = self._validation_loss(trainable, plan, store, limit)
         return result
