@@ -21,6 +21,7 @@ SMALL = {
     "posterior": ["size=4"],
     "training": ["batch_sentences=16", "max_steps=30", "log_every=10", "tensorboard=no", "threads=1"],
     "evaluation": ["samples=5"],
+    "optimizer": ["learning_rate=0.02"],
 }
 
 
