@@ -108,7 +108,7 @@ def test_every_option_of_objective_rule_and_update_is_written_out(rule: str) -> 
     stage = completed.stages[0]
     assert stage.objective.options["num_codes"] == 1
     written = stage.objective.options["rate_rule"]
-    optional = {"total_target", "target_per_dimension", "cap"}
+    optional = {"total_target", "target_per_dimension", "cap", "largest_slack"}
     assert set(RATE_RULES[written["name"]].Options.model_fields) - optional <= set(written)
     assert stage.update.options == {"max_inner": 100, "judge_every": 3}
     assert complete_updates(complete(completed)) == completed

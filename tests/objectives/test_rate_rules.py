@@ -160,6 +160,13 @@ def test_multiplier_stays_below_its_cap() -> None:
     assert moves(made, [0.0, 0.0, 1.8]) == pytest.approx([1.2, 1.2, 1.2], abs=1e-12)
 
 
+def test_a_huge_rate_moves_the_multiplier_no_more_than_told() -> None:
+    made = rule("minimum_rate", target=2.0, optimizer="sgd", learning_rate=0.1, initial=0.9, largest_slack=2.0)
+    assert moves(made, [500.0, 0.0, 3.0]) == pytest.approx([0.7, 0.9, 0.8], abs=1e-12)
+    charge(made, [[500.0, 0.0]])
+    assert made.scalars(0)["slack"] == -248.0  # of the log: as it is
+
+
 def test_sentences_of_small_batches_move_the_multiplier_no_more_than_others() -> None:
     made = rule("minimum_rate", target=2.0, optimizer="sgd", learning_rate=0.1, initial=0.5)
     made(Rate(torch.ones(2), None), BATCH._replace(weight=0.5), 0)

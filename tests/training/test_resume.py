@@ -95,6 +95,17 @@ def test_resume_of_a_finished_run_says_so(run: Any, preloaded: Any, uninterrupte
     assert files_below(uninterrupted) == before
 
 
+def test_resume_of_a_run_from_before_an_option_existed(
+    run: Any, preloaded: Any, uninterrupted: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(uninterrupted, tmp_path / "model"))
+    settings = (folder / "settings.toml").read_text(encoding="utf-8")
+    older = settings.replace('scale = "log_variance"\n', "")
+    assert older != settings
+    (folder / "settings.toml").write_text(older, encoding="utf-8")
+    assert "This run is finished" in preloaded(*run.command, "--out", folder, "--resume").out
+
+
 def test_a_finished_run_goes_on_with_more_epochs(run: Any, preloaded: Any, uninterrupted: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(uninterrupted, tmp_path / "model"))
     rows = json.loads((folder / "results.json").read_text(encoding="utf-8"))

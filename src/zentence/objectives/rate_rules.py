@@ -5,6 +5,7 @@ apart. Rules that follow the rate remember the mean over the whole batch from `f
 batch, and move once an update, in `after_update`.
 """
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -200,6 +201,12 @@ class MinimumRate(RateRule):
             1.01, ge=0.0, description="Multiplier u at the start (the released code's: the rate is nearly free)."
         )
         cap: float | None = Field(None, gt=0.0, description="Largest multiplier; none: no limit.")
+        largest_slack: float | None = Field(
+            None,
+            gt=0.0,
+            description="Largest |r − R| that moves the multiplier: against single batches of a huge rate, which throw "
+            "it back or stall RMSprop for hundreds of steps; none: no limit, as in the paper.",
+        )
 
         @model_validator(mode="after")
         def _below_cap(self) -> "MinimumRate.Options":
@@ -233,7 +240,8 @@ class MinimumRate(RateRule):
         """Move the multiplier by one step of its own optimiser."""
         if self._slack is None:
             return
-        ascent = self._weight * self._slack
+        limit = self.options.largest_slack or math.inf
+        ascent = self._weight * min(max(self._slack, -limit), limit)
         if self.options.optimizer == "rmsprop":
             self.mean_square.mul_(self.AVERAGING).add_((1.0 - self.AVERAGING) * ascent**2)
             ascent /= float(self.mean_square.sqrt()) + self.TINY
