@@ -3,6 +3,7 @@ import tomli_w
 
 from zentence.build import build_model, complete
 from zentence.errors import ZentenceError
+from zentence.parts import plain
 from zentence.settings import load_settings, override, recipe_names, settings_from
 from zentence.training.stages import plan_stages
 
@@ -12,9 +13,9 @@ def test_every_recipe_loads_builds_and_is_complete(recipe: str) -> None:
     settings = complete(load_settings(recipe))
     model = build_model(settings, 50)
     assert model.has_code == settings.has_code
-    again = settings_from(settings.model_dump(mode="json", exclude_none=True))
+    again = settings_from(plain(settings))
     assert complete(again) == settings
-    assert tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True))
+    assert tomli_w.dumps(plain(settings))
 
 
 def test_overrides_reach_any_depth() -> None:
@@ -79,3 +80,14 @@ def test_large_corpora_get_fewer_epochs() -> None:
     stages = [{"epochs": 30, "max_tokens": 10_000}]
     assert plan_stages(settings_from({"stages": stages}), 100, 5000)[0].steps == 200
     assert plan_stages(settings_from({"stages": stages}), 100, 100)[0].steps == 3000
+
+
+def test_no_value_can_be_set_and_survives_a_round_trip() -> None:
+    batches = ["training.batch_tokens=none", "training.batch_sentences=8"]
+    changed = load_settings("default", [*batches, "optimizer.clip=none", "decoder.initial.embedding=none"])
+    assert changed.optimizer.clip is None and changed.training.batch_tokens is None
+    again = complete(settings_from(plain(complete(changed))))
+    assert again == complete(changed) and again.optimizer.clip is None
+    assert build_model(again, 9).decoder.options.initial.embedding is None
+    with pytest.raises(ZentenceError, match=r"training\.seed"):
+        load_settings("default", ["training.seed=none"])

@@ -12,7 +12,7 @@ from zentence.errors import ZentenceError
 from zentence.model import LatentLM
 from zentence.noise import derive_key
 from zentence.objectives import OBJECTIVES, Objective
-from zentence.parts import Part, find_part, parse_options
+from zentence.parts import Part, find_part, parse_options, plain
 from zentence.posteriors import POSTERIORS
 from zentence.priors import PRIORS
 from zentence.schedules import check_schedule
@@ -33,7 +33,7 @@ def _options(where: str, family: str, table: Mapping[str, type[Any]], part: Part
 
 def _complete(where: str, family: str, table: Mapping[str, type[Any]], part: Part) -> Part:
     _, options = _options(where, family, table, part)
-    return Part.model_validate({"name": part.name, **options.model_dump(exclude_none=True)})
+    return Part.model_validate({"name": part.name, **plain(options)})
 
 
 def complete(settings: Settings) -> Settings:

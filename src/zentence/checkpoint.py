@@ -19,6 +19,7 @@ from zentence.corpora import Vocabulary
 from zentence.errors import ZentenceError
 from zentence.files import checksum, remove_leftovers, write_atomically
 from zentence.model import LatentLM
+from zentence.parts import plain
 from zentence.settings import Settings, parse_toml, settings_from
 
 FORMAT = 1
@@ -58,7 +59,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def save_settings(folder: Path, settings: Settings) -> None:
     """Write settings.toml."""
-    content = {"format": FORMAT, **settings.model_dump(mode="json", exclude_none=True)}
+    content = {"format": FORMAT, **plain(settings)}
     write_atomically(folder / "settings.toml", tomli_w.dumps(content))
 
 

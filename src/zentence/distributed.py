@@ -69,9 +69,15 @@ def gather(value: Any) -> list[Any]:
 
 
 def sum_gradients(parameters: list[nn.Parameter]) -> None:
-    """Sum gradients over processes, in one message; a parameter that some process did not touch counts as zero."""
+    """Sum gradients over processes; a process that did not touch a parameter counts as zero.
+
+    A parameter that no process touched keeps no gradient, so that optimisers leave it alone as with one process.
+    """
     if not dist.is_initialized():
         return
+    device = parameters[0].device
+    touched = total(torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=device))
+    parameters = [p for p, count in zip(parameters, touched.tolist(), strict=True) if count > 0]
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)

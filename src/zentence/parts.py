@@ -6,9 +6,10 @@ carry their own descriptions, and a class attribute `paper`. Parts from elsewher
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from zentence.errors import ZentenceError, suggestion
 
@@ -17,6 +18,15 @@ class Options(BaseModel):
     """Base of every part's options: typed, frozen, unknown names refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_none(cls, given: Any) -> Any:
+        """Read the word "none" as no value, where a field may have none: TOML has no word for it."""
+        if not isinstance(given, dict):
+            return given
+        open_fields = {name for name, field in cls.model_fields.items() if NoneType in get_args(field.annotation)}
+        return {name: None if name in open_fields and value == "none" else value for name, value in given.items()}
 
 
 class Part(BaseModel):
@@ -32,6 +42,22 @@ class Part(BaseModel):
 
 
 P = TypeVar("P")
+
+
+def plain(options: BaseModel) -> dict[str, Any]:
+    """Return options as values that TOML and JSON can hold; no value is written as the word "none"."""
+    content: dict[str, Any] = _write_none(options.model_dump(mode="json"))
+    return content
+
+
+def _write_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _write_none(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_write_none(entry) for entry in value]
+    return "none" if value is None else value
+
+
 _ALTERNATIVES = ("float", "constrained-float", "Part")  # pydantic names the alternatives of a union in locations
 
 

@@ -35,6 +35,7 @@ def train(
     from zentence.build import complete
     from zentence.checkpoint import load_settings_of
     from zentence.evaluation.measurement import read_results
+    from zentence.parts import plain
     from zentence.settings import override, read_recipe, settings_from
     from zentence.training.directory import default_directory
     from zentence.training.loop import InterruptedTraining
@@ -46,7 +47,7 @@ def train(
     changes += [f"training.{name}={value}" for name, value in flags.items() if value is not None]
     folder = out or Path(default_directory(corpus))
     if resume and recipe is None and (folder / "settings.toml").is_file():
-        content = load_settings_of(folder).model_dump(mode="json", exclude_none=True)
+        content = plain(load_settings_of(folder))
     else:
         content = read_recipe(recipe or "default")
     settings = complete(settings_from(override(content, changes)))

@@ -10,6 +10,7 @@ from zentence.distributions import DiagonalGaussian, has_closed_form_rate, rate
 from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.parts import Options as PartOptions
+from zentence.parts import plain
 from zentence.types import Batch, LatentDistribution, Terms
 
 
@@ -34,8 +35,7 @@ class Objective(nn.Module):
 
     def written_out(self) -> dict[str, Any]:
         """Return every option as plain values, defaults included."""
-        values: dict[str, Any] = self.options.model_dump(exclude_none=True)
-        return values
+        return plain(self.options)
 
     def forward(self, model: LatentLM, batch: Batch, step: int, noise: Noise) -> Terms:
         """Return this process's share of the loss; `step` is the stage-local count of updates."""

@@ -11,7 +11,7 @@ from zentence.noise import Noise
 from zentence.objectives.base import Objective, center_for_log, share, whole
 from zentence.objectives.rate_rules import RATE_RULES
 from zentence.parts import Options as PartOptions
-from zentence.parts import Part, find_part, parse_options
+from zentence.parts import Part, find_part, parse_options, plain
 from zentence.types import Batch, LatentDistribution, Terms
 
 
@@ -42,7 +42,7 @@ class Elbo(Objective):
 
     def written_out(self) -> dict[str, Any]:
         """Return every option as plain values, those of the rate rule included."""
-        rule = {"name": self.options.rate_rule.name, **self.rule.options.model_dump(exclude_none=True)}
+        rule = {"name": self.options.rate_rule.name, **plain(self.rule.options)}
         return {**super().written_out(), "rate_rule": rule}
 
     def forward(self, model: LatentLM, batch: Batch, step: int, noise: Noise) -> Terms:

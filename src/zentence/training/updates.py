@@ -12,7 +12,7 @@ from zentence import distributed
 from zentence.errors import ZentenceError
 from zentence.noise import Noise
 from zentence.parts import Options as PartOptions
-from zentence.parts import Part, find_part, parse_options
+from zentence.parts import Part, find_part, parse_options, plain
 from zentence.posteriors import POSTERIORS
 from zentence.settings import OptimizerSettings, Settings
 from zentence.training.optimizers import add_l2, split_parameters, trained_parameters
@@ -209,6 +209,6 @@ def complete_updates(settings: Settings) -> Settings:
                 need = f"'{name}' needs the mutual information, thus q(z|x) at any z"
                 known = f"posterior '{settings.posterior.name}' knows it at its own samples only"
                 raise ZentenceError(f"{where}: {need}; {known}")
-        update = Part.model_validate({"name": name, **options.model_dump(exclude_none=True)})
+        update = Part.model_validate({"name": name, **plain(options)})
         stages.append(stage.model_copy(update={"update": update}))
     return settings.model_copy(update={"stages": tuple(stages)})
