@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,23 @@ def load_model(folder: Path, device: torch.device | None = None) -> tuple[Latent
     load_into(model, read_tensors(folder / "model.safetensors"), str(folder / "model.safetensors"))
     model.eval()
     return (model.to(device) if device is not None else model), vocabulary, settings
+
+
+def initialise_from(folder: Path, model: LatentLM, vocabulary: Vocabulary, without: Sequence[str] = ()) -> None:
+    """Give a new model the weights of a trained one, but for the parts `without`; tokeniser and shapes must agree."""
+    load_settings_of(folder)  # complains of what is no model directory
+    for name in ("tokenizer.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise ZentenceError(f"{folder} is incomplete: {name} is missing")
+    if Vocabulary.load(folder / "tokenizer.json").hash != vocabulary.hash:
+        raise ZentenceError(f"{folder} has another tokeniser than this corpus: train it on the same text and settings")
+    found, expected = read_tensors(folder / "model.safetensors"), tensors_of(model)
+    kept = {name: tensor for name, tensor in expected.items() if name.partition(".")[0] not in without}
+    for name, tensor in kept.items():
+        if name not in found or found[name].shape != tensor.shape:
+            shape = list(found[name].shape) if name in found else "nothing"
+            raise ZentenceError(f"{folder} does not fit: {name} is {shape} there and {list(tensor.shape)} here")
+    model.load_state_dict({name: found[name] for name in kept}, strict=False)
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,9 @@ class Settings(Options):
     """A whole run."""
 
     out: str | None = Field(None, description="Model directory; none: runs/<corpus name>.")
+    init_from: str | None = Field(
+        None, description="A model directory whose weights the first stage starts from, except for parts it resets."
+    )
     corpus: CorpusSettings = CorpusSettings()
     encoder: Part = Field(Part(name="recurrent"), description="Encoder; 'none' makes a language model.")
     posterior: Part = Field(Part(name="gaussian"), description="Posterior q(z|x).")

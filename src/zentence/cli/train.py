@@ -23,6 +23,12 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", help="Model directory; default: runs/<corpus name>.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the model directory.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what the model directory holds.")] = False,
+    init_from: Annotated[
+        Path | None, typer.Option("--init-from", help="Start from the weights of this model directory.")
+    ] = None,
+    reset: Annotated[
+        list[str], typer.Option("--reset", help="With --init-from: a part that starts anew, for example decoder.")
+    ] = [],  # noqa: B006
     max_steps: Annotated[int | None, typer.Option("--max-steps", min=1, help="Updates in all.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Everything random follows from it.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")] = None,
@@ -45,6 +51,10 @@ def train(
     changes = list(set_)
     flags = {"max_steps": max_steps, "seed": seed, "device": device, "threads": threads}
     changes += [f"training.{name}={value}" for name, value in flags.items() if value is not None]
+    if init_from is not None:
+        changes.append(f"init_from={init_from}")
+    if reset:
+        changes.append(f"stages.0.reset={list(reset)}")
     folder = out or Path(default_directory(corpus))
     if resume and recipe is None and (folder / "settings.toml").is_file():
         content = plain(load_settings_of(folder))

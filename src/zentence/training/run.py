@@ -12,7 +12,7 @@ import torch
 
 from zentence import distributed
 from zentence.build import build_model, build_objective, complete, with_lengths
-from zentence.checkpoint import load_checkpoint, load_settings_of, save_model, save_settings
+from zentence.checkpoint import initialise_from, load_checkpoint, load_settings_of, save_model, save_settings
 from zentence.corpora import Batches, TokenStore
 from zentence.corpora.prepare import Corpus, prepare
 from zentence.errors import ZentenceError
@@ -185,6 +185,9 @@ class _Run:
             state = TrainState.from_json(content)
             if self._finished(state):
                 return RunResult(self.folder, read_results(self.folder / "results.json"), already_finished=True)
+        elif self.settings.init_from is not None:
+            source, reset = Path(self.settings.init_from), self.settings.stages[0].reset
+            initialise_from(source, self.model, self.corpus.vocabulary, reset)
         claim_directory(self.folder, overwrite=overwrite, tick=state.tick)
         if distributed.is_main():
             save_settings(self.folder, self.settings)
