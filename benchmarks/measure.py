@@ -72,9 +72,9 @@ def measure_zentence(sentences: str) -> dict[str, float]:
 def measure_importance(samples: str) -> dict[str, float]:
     """Importance-weighted evaluation."""
     prepare_process()
-    model, (batch,) = ptb_model().eval(), batches(32, 1)
+    model, (batch,) = ptb_model().eval(), batches(8, 1)
     K = int(samples)
-    time = seconds(lambda: bounds(model, batch, K, Noise(1, batch.index)), 5.0, 1)
+    time = seconds(lambda: bounds(model, batch, K, Noise(1, batch.index)), 3.0, 1)
     speed = int(batch.target.lengths.sum()) * K / time
     return {"token_samples_per_second": speed, "flops": speed * DECODED_FLOP}
 
