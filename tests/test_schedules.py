@@ -12,6 +12,7 @@ def schedule(name: str, **options: object) -> list[float]:
 
 def test_constant() -> None:
     assert build_schedule("test", 0.3, 10.0, 100)(77) == 0.3
+    assert build_schedule("test", Part(name="constant", value=0.3), 10.0, 100)(77) == 0.3
 
 
 def test_linear_over_epochs_and_shares() -> None:

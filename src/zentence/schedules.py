@@ -10,13 +10,14 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from zentence.parts import Options, Part, find_part, parse_options
+from zentence.parts import Options as PartOptions
+from zentence.parts import Part, find_part, parse_options
 
 Schedule = Callable[[int], float]
 ScheduleSpec = float | Part  # what stands in settings
 
 
-class Span(Options):
+class Span(PartOptions):
     """A length: in epochs, or as a share of the stage (default: all of it)."""
 
     epochs: float | None = Field(None, gt=0.0, description="Length in epochs.")
@@ -32,6 +33,21 @@ class Span(Options):
         """Return the length in updates, at least one."""
         length = self.epochs * epoch_steps if self.epochs is not None else (self.share or 1.0) * total_steps
         return max(1.0, length)
+
+
+class Constant:
+    """Always `value`; a plain number in settings means the same."""
+
+    paper = "any"
+
+    class Options(PartOptions):
+        value: float = Field(1.0, description="The value.")
+
+    def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:  # noqa: ARG002
+        self.options = options
+
+    def __call__(self, step: int) -> float:  # noqa: ARG002
+        return self.options.value
 
 
 class Linear:
@@ -106,10 +122,10 @@ class Cyclical:
         return options.start + progress * (options.end - options.start)
 
 
-class Cosine:
-    """A linear warm-up to `start`, then half a cosine down to `end`."""
+class Warmup:
+    """A linear warm-up from 0 to `start`, then a straight line to `end`."""
 
-    paper = "learning rates"
+    paper = "learning rates (paper 5: linear decay)"
 
     class Options(Span):
         start: float = Field(1.0, description="Value after the warm-up.")
@@ -126,28 +142,20 @@ class Cosine:
         if step < warmup:
             return options.start * (step + 1) / (warmup + 1)
         progress = min(1.0, (step - warmup) / max(1.0, self.span - warmup))
-        return options.end + 0.5 * (1.0 + math.cos(math.pi * progress)) * (options.start - options.end)
+        return options.end + self._left(progress) * (options.start - options.end)
+
+    def _left(self, progress: float) -> float:
+        """Return the share of the way down that is left."""
+        return 1.0 - progress
 
 
-class Warmup:
-    """A linear warm-up from 0 to `start`, then a straight line to `end`."""
+class Cosine(Warmup):
+    """A linear warm-up from 0 to `start`, then half a cosine down to `end`."""
 
-    paper = "learning rates (paper 5: linear decay)"
+    paper = "learning rates"
 
-    class Options(Cosine.Options):
-        pass
-
-    def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
-        self.options = options
-        self.span = options.steps(epoch_steps, total_steps)
-
-    def __call__(self, step: int) -> float:
-        options = self.options
-        warmup = options.warmup_share * self.span
-        if step < warmup:
-            return options.start * (step + 1) / (warmup + 1)
-        progress = min(1.0, (step - warmup) / max(1.0, self.span - warmup))
-        return options.start + progress * (options.end - options.start)
+    def _left(self, progress: float) -> float:
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
 class Staged:
@@ -177,6 +185,7 @@ class Staged:
 
 
 SCHEDULES: dict[str, type[Any]] = {
+    "constant": Constant,
     "linear": Linear,
     "logistic": Logistic,
     "cyclical": Cyclical,
