@@ -120,6 +120,29 @@ def measure_memory(count: str) -> dict[str, float]:
         return {"rss_anon_mb": float(lines["RssAnon"].split()[0]) / 1024.0}
 
 
+def measure_profile(which: str) -> dict[str, float]:
+    """Share of a step's time in each kernel, batch 32: plain PyTorch or zentence."""
+    if which == "plain":
+        step, _ = plain_step(32)
+    else:
+        prepare_process()
+        settings, model, data = ptb_settings(), ptb_model().train(), batches(32, 8)
+        objective = build_objective(settings.stages[0], 100.0, 1000)
+        update = _update(LatentTrainable(model, objective, lambda _step: 0.0), settings)
+
+        def step() -> None:
+            update(data[0], 0, Noise(0, data[0].index))
+
+    for _ in range(3):
+        step()  # type: ignore[operator]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(20):
+            step()  # type: ignore[operator]
+    rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
+    total = sum(row.self_cpu_time_total for row in rows)
+    return {row.key.removeprefix("aten::"): row.self_cpu_time_total / total for row in rows[:8]}
+
+
 MEASUREMENTS = {
     "ceiling": measure_ceiling,
     "plain": measure_plain,
@@ -127,6 +150,7 @@ MEASUREMENTS = {
     "importance": measure_importance,
     "decoding": measure_decoding,
     "memory": measure_memory,
+    "profile": measure_profile,
 }
 
 if __name__ == "__main__":

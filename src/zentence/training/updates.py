@@ -83,9 +83,11 @@ class UpdateRule:
         distributed.sum_gradients(parameters)
         loss = distributed.total(terms.loss)
         add_l2(self.trainable.model, self.settings.l2)
-        norm = nn.utils.clip_grad_norm_(parameters, self.settings.clip or float("inf"))
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if not bool(torch.isfinite(loss)) or not bool(torch.isfinite(norm)):
             raise NonFiniteLossError(batch)
+        if self.settings.clip is not None and float(norm) > self.settings.clip:  # else one pass over memory less
+            nn.utils.clip_grads_with_norm_(parameters, self.settings.clip, norm)
         self.optimizer.step()
         return terms, loss
 
