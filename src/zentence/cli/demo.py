@@ -14,7 +14,7 @@ SENTENCES = 20_000
 MODELS = {  # name in the table: recipe
     "language model": "language-model",
     "plain VAE": "vae",
-    "zentence default": "default",
+    "default recipe": "default",
 }
 SMALLER = [  # the recipes' shape, small enough for two minutes on two cores
     "decoder.embedding_size=128",
