@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from zentence.distributions import DiagonalGaussian
-from zentence.evaluation.information import active_units, mutual_information, pairwise_log_prob
+from zentence.distributions import DiagonalGaussian, pairwise_log_prob
+from zentence.evaluation.information import active_units, mutual_information
 from zentence.noise import Noise
 
 

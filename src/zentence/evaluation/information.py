@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zentence.distributions import LOG_2_PI, DiagonalGaussian
+from zentence.distributions import as_components, codes_at_once, pairwise_log_prob
 from zentence.types import LatentDistribution
 
 ACTIVE_VARIANCE = 0.01
@@ -21,26 +21,13 @@ class Information(NamedTuple):
     saturated: bool  # within 5 % of the ceiling: the true value may be larger
 
 
-def pairwise_log_prob(q: LatentDistribution, z: Tensor) -> Tensor:
-    """Return log q(z_i | x_j) as [I, J] for codes [I, D] and a posterior over J sentences."""
-    if isinstance(q, DiagonalGaussian):
-        # expand the square, so that the sum over dimensions is two matrix products
-        # (in float64: the terms of the square nearly cancel where scales are small)
-        mean, log_scale, z = q.mean.double(), q.log_scale.double(), z.double()
-        precision = (-2.0 * log_scale).exp()  # [J, D]
-        weighted_mean = mean * precision
-        constant = (mean * weighted_mean + 2.0 * log_scale + LOG_2_PI).sum(-1)  # [J]
-        return -0.5 * (z.square() @ precision.t() - 2.0 * (z @ weighted_mean.t()) + constant)
-    J = q.center.shape[0]
-    return torch.stack([q.log_prob(row.expand(1, J, -1)).squeeze(0) for row in z])
-
-
 @torch.no_grad()
 def mutual_information(q: LatentDistribution, z: Tensor, log_q: Tensor, chunk: int = 512) -> Information:
     """Return E[log q(z|x) − log q(z)], q(z) the aggregate of the same M sentences; z [M, D], log_q [M], one each."""
-    M = z.shape[0]
+    M, rows = z.shape[0], as_components(q)
+    chunk = min(chunk, codes_at_once(rows))
     parts = [
-        log_q[first : first + chunk] - (pairwise_log_prob(q, z[first : first + chunk]).logsumexp(1) - math.log(M))
+        log_q[first : first + chunk] - (pairwise_log_prob(rows, z[first : first + chunk]).logsumexp(1) - math.log(M))
         for first in range(0, M, chunk)
     ]
     values = torch.cat(parts).double()
