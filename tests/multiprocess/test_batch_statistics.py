@@ -38,6 +38,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any]]] = {
     "free bits, total, below": (free_bits(on="total", total_target=50.0), [], {}),
     "free bits, total, above": (free_bits(on="total", total_target=0.1), IAF, {}),
     "free bits, per dimension": (free_bits(total_target=0.8), [], {}),
+    "free bits, both": (free_bits(on="both", total_target=0.3, target_per_dimension=0.1), [], {}),
     "soft free bits": (rule("soft_free_bits", target=0.3), [], {}),
     "minimum rate": (rule("minimum_rate", target=3.0, learning_rate=0.1), [], {}),
     "minimum rate, sgd": (rule("minimum_rate", target=3.0, learning_rate=0.1, optimizer="sgd"), MIXTURE, {}),

@@ -58,6 +58,10 @@ def test_every_schedule_can_be_a_weight(schedule: Any) -> None:
     assert max(values) > 0.0
 
 
+def both(**options: Any) -> dict[str, Any]:
+    return {"on": "both", **options}
+
+
 FREE_BITS = {
     # hinge on: (options, charge, gradient by sentence and dimension, times 2 = the batch size)
     "sentence total": ({"on": "total", "total_target": 1.5}, (3.0 + 1.5) / 2, [[1, 1], [0, 0]]),
@@ -68,6 +72,10 @@ FREE_BITS = {
     "sentence, undivided": ({"target_per_dimension": 0.8}, (0.8 + 2.5 + 1.0 + 0.8) / 2, [[0, 1], [1, 0]]),
     "batch, divided": ({"mean": "batch", "total_target": 2.0}, 1.0 + 1.25, [[0, 1], [0, 1]]),
     "batch, undivided": ({"mean": "batch", "target_per_dimension": 2.0}, 4.0, [[0, 0], [0, 0]]),
+    # first each dimension's hinge, then that of their sum
+    "sentence, both": (both(total_target=3.2, target_per_dimension=0.8), (3.3 + 3.2) / 2, [[0, 1], [0, 0]]),
+    "batch, both, above": (both(mean="batch", total_target=2.0, target_per_dimension=1.0), 2.25, [[0, 1], [0, 1]]),
+    "batch, both, below": (both(mean="batch", total_target=2.5, target_per_dimension=0.1), 2.5, [[0, 0], [0, 0]]),
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from zentence.errors import ZentenceError
+from zentence.evaluation.metrics import Direction
 from zentence.files import write_atomically
 
 Kind = Literal["exact", "upper_bound", "estimate", "not_a_bound"]
@@ -29,6 +30,8 @@ class Measurement:
     samples: int | None
     split: str
     seed: int
+    direction: Direction = "none"
+    version: int = 1
     provenance: dict[str, Any] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 

@@ -16,42 +16,13 @@ from zentence.distributions import DiagonalGaussian
 from zentence.errors import NotInvertibleError
 from zentence.evaluation.figures import Figures, Progress, compute_figures
 from zentence.evaluation.information import ACTIVE_VARIANCE, Information, active_units, mutual_information
-from zentence.evaluation.measurement import Kind, Measurement, describe_machine, mean_and_error
+from zentence.evaluation.measurement import Kind, Measurement, describe_machine
+from zentence.evaluation.recorder import Recorder
 from zentence.model import LatentLM
 from zentence.noise import Noise, derive_key
 from zentence.settings import Settings
 
-NATS = "nats per sentence"
 FLOW_SENTENCES = 500  # for the information of flows, whose densities at all pairs of codes and sentences cost much
-
-
-class Recorder:
-    """Collects measurements of one split, with what they have in common."""
-
-    def __init__(self, split: str, seed: int, provenance: dict[str, Any]) -> None:
-        self.split, self.seed, self.provenance = split, seed, provenance
-        self.measurements: list[Measurement] = []
-
-    def add(
-        self,
-        name: str,
-        value: float,
-        unit: str,
-        kind: Kind,
-        count: int,
-        error: float | None = None,
-        samples: int | None = None,
-        **details: Any,
-    ) -> None:
-        """Add one figure."""
-        self.measurements.append(
-            Measurement(name, value, unit, kind, error, count, samples, self.split, self.seed, self.provenance, details)
-        )
-
-    def add_mean(self, name: str, values: np.ndarray, kind: Kind, samples: int | None = None, **details: Any) -> None:
-        """Add the mean of a per-sentence figure in nats."""
-        mean, error = mean_and_error(values)
-        self.add(name, mean, NATS, kind, len(values), error, samples, **details)
 
 
 @cache
@@ -119,9 +90,7 @@ def _perplexity(recorder: Recorder, figures: Figures, name: str, kind: Kind, sam
     if len(nats) > 1:
         error = float(value * residual.std(ddof=1) / np.sqrt(len(nats)) / tokens.mean())
     words = int(tokens.sum()) - len(tokens)
-    recorder.add(
-        "ppl", value, "per word and <eos>", kind, len(nats), error, samples, of=name, words=words, eos=len(tokens)
-    )
+    recorder.add("ppl", value, kind, len(nats), error, samples, of=name, words=words, eos=len(tokens))
 
 
 def _latent_figures(recorder: Recorder, model: LatentLM, figures: Figures, samples: int) -> None:
@@ -152,7 +121,6 @@ def _latent_figures(recorder: Recorder, model: LatentLM, figures: Figures, sampl
     recorder.add(
         "active_units",
         active,
-        "units",
         "estimate",
         len(figures.centers),
         of=model.code_size,
@@ -192,7 +160,6 @@ def information_of(recorder: Recorder, model: LatentLM, features: torch.Tensor, 
     recorder.add(
         "mutual_information",
         found.value,
-        "nats",
         "estimate",
         M,
         found.standard_error,

@@ -73,13 +73,19 @@ class Plain(Weighted):
 
 
 class FreeBits(Weighted):
-    """β · max(target, R), the hinge on the total or on each dimension, per sentence or on the batch mean."""
+    """β · max(target, R), the hinge on the total, on each dimension, or on both; per sentence or on the batch mean.
+
+    On both: β · max(total target, Σ_d max(target per dimension, R_d)). Small targets per dimension keep each of them
+    alive, and the rest of the total goes where it is worth most; large equal ones make dimensions repeat each other.
+    """
 
     paper = "paper 2 (Eq. 20, total); paper 4 (per dimension, λ divided by D); paper 5 (per dimension, λ undivided)"
     targets_rate = True
 
     class Options(PartOptions):
-        on: Literal["total", "per_dimension"] = Field("per_dimension", description="What the hinge is put on.")
+        on: Literal["total", "per_dimension", "both"] = Field(
+            "per_dimension", description="What the hinge is put on; both takes both targets."
+        )
         mean: Literal["sentence", "batch"] = Field(
             "sentence", description="Hinge for each sentence, or on the mean over the batch."
         )
@@ -92,39 +98,48 @@ class FreeBits(Weighted):
         weight: ScheduleSpec = Field(1.0, description="β, a number or a schedule; it multiplies the whole hinge.")
 
         @model_validator(mode="after")
-        def _one_target(self) -> "FreeBits.Options":
-            if (self.total_target is None) == (self.target_per_dimension is None):
-                raise ValueError("give exactly one of total_target and target_per_dimension")
-            if self.on == "total" and self.total_target is None:
+        def _fitting_targets(self) -> "FreeBits.Options":
+            total, each = self.total_target is not None, self.target_per_dimension is not None
+            if self.on == "both" and not (total and each):
+                raise ValueError("free bits on both need total_target and target_per_dimension")
+            if self.on == "total" and not total:
                 raise ValueError("free bits on the total need total_target")
+            if self.on != "both" and total == each:
+                raise ValueError("give exactly one of total_target and target_per_dimension")
             return self
 
     def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
         super().__init__(options, epoch_steps, total_steps)
-        if options.on == "per_dimension":
+        if options.on != "total":
             self.needs_closed_form = "free bits per dimension"
         elif options.mean == "sentence":  # E max(target, estimate) > max(target, E estimate)
             self.needs_closed_form = "free bits per sentence"
 
-    def _target(self, dimensions: int) -> float:
-        if self.options.target_per_dimension is not None:
-            return float(self.options.target_per_dimension)
-        return float(self.options.total_target) / (1 if self.options.on == "total" else dimensions)
-
     def forward(self, rate: Rate, batch: Batch, step: int) -> Tensor:
         """Return this process's share of β · hinge."""
-        if self.options.on == "total":
-            values = rate.total[:, None]  # [B, 1]
+        options = self.options
+        if options.on == "total":
+            charged = self._hinge(self._mean(rate.total, batch), options.total_target, batch)
         elif rate.per_dimension is None:
             raise ZentenceError("free bits per dimension need a closed-form rate: use on = 'total', mean = 'batch'")
         else:
-            values = rate.per_dimension  # [B, D]
-        target = self._target(values.shape[1])
+            values = self._mean(rate.per_dimension, batch)  # [B, D], or [D] for the batch mean
+            each = options.target_per_dimension
+            each = options.total_target / values.shape[-1] if each is None else each
+            charged = self._hinge(values, each, batch).sum(-1)
+            if options.on == "both":
+                charged = self._hinge(charged, options.total_target, batch)
+        return self.weight(step) * (share(charged, batch) if options.mean == "sentence" else charged)
+
+    def _mean(self, values: Tensor, batch: Batch) -> Tensor:
+        """Return values [B, …] as they are, or this process's share of their mean over the batch."""
+        return values if self.options.mean == "sentence" else values.sum(0) / batch.global_size
+
+    def _hinge(self, values: Tensor, target: float, batch: Batch) -> Tensor:
+        """Return max(target, values) of each sentence; of a batch mean, this process's share of it."""
         if self.options.mean == "sentence":
-            return self.weight(step) * share(values.clamp(min=target).sum(1), batch)
-        local = values.sum(0) / batch.global_size  # [D]: this process's share of the batch mean
-        floor = torch.full_like(local, target / holders(batch))
-        return self.weight(step) * torch.where(whole(local, batch) > target, local, floor).sum()
+            return values.clamp(min=target)
+        return torch.where(whole(values, batch) > target, values, torch.full_like(values, target / holders(batch)))
 
 
 class SoftFreeBits(RateRule):
