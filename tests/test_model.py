@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from zentence.corpora import collate
+from zentence.encoders.recurrent import RecurrentEncoder
 from zentence.model import LatentLM
 from zentence.testing import random_batch, tiny_model
 from zentence.types import PAD, Batch, Tokens
@@ -138,3 +139,17 @@ def test_dropout_keeps_the_mean_and_shares_masks_as_told(mask: str) -> None:
     assert float(dropped.mean()) == pytest.approx(1.0, abs=0.03)
     same_over_time = bool((dropped == dropped[:, :1]).all())
     assert same_over_time == (mask == "shared")
+
+
+def test_rows_of_different_lengths_are_read_as_if_alone() -> None:
+    """Many rows with much padding are read in groups; each must give what it gives by itself."""
+    torch.manual_seed(0)
+    encoder = RecurrentEncoder(
+        RecurrentEncoder.Options(hidden_size=5, embedding_size=3, direction="both", pooling="max"), 9
+    ).double()
+    lengths = torch.randint(1, 31, (40,))
+    lengths[:30] = lengths[:30].clamp(max=6)
+    embedded = torch.randn(40, 30, 3, dtype=torch.float64)
+    together = encoder.forward_embedded(embedded, lengths)
+    alone = [encoder.forward_embedded(embedded[i : i + 1, : int(n)], n[None]) for i, n in enumerate(lengths)]
+    assert torch.allclose(together, torch.cat(alone), atol=1e-12)

@@ -11,6 +11,8 @@ from zentence.initialise import InitialRanges, initialise
 from zentence.parts import Options as PartOptions
 from zentence.types import Tokens
 
+GROUPS, MOST_PADDED = 4, 0.6  # rows whose words fill less than this share of the rectangle are read in so many groups
+
 
 class RecurrentEncoder(nn.Module):
     """LSTM or GRU; features are the top layer's last hidden state, or its mean or maximum over the words."""
@@ -70,8 +72,19 @@ class RecurrentEncoder(nn.Module):
         return self.forward_embedded(self.embedding(ids), lengths)
 
     def forward_embedded(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        """Return features [B, H] of embeddings [B, T, E], of which the first `lengths` count."""
+        """Return features [B, H] of embeddings [B, T, E], of which the first `lengths` count.
+
+        Rows of very different lengths (a VampPrior's pseudo-inputs) are read in groups of similar ones: less padding.
+        """
         embedded = self.dropout(embedded)
+        B, T = embedded.shape[:2]
+        if B < 4 * GROUPS or float(lengths.sum()) > MOST_PADDED * B * T:
+            return self._read(embedded, lengths)
+        order = lengths.argsort()
+        groups = [(embedded[rows, : int(lengths[rows].max())], lengths[rows]) for rows in order.chunk(GROUPS)]
+        return torch.cat([self._read(*group) for group in groups])[order.argsort()]
+
+    def _read(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         orders = {"forward": [False], "backward": [True], "both": [False, True]}[self.options.direction]
         features = []
         for recurrence, backward in zip(self.recurrences, orders, strict=True):
