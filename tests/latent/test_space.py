@@ -96,6 +96,6 @@ def test_wrong_sentences_are_refused(space: LatentSpace) -> None:
     with pytest.raises(ZentenceError, match="Sentence 2 is empty"):
         space.encode(["a cat .", "  "])
     with pytest.raises(ZentenceError, match="a list of sentences"):
-        space.encode("a cat .")
+        space.reconstruct("a cat .")
     with pytest.raises(ZentenceError, match="at least 2 steps"):
         space.interpolate("a", "cat", steps=1)
