@@ -56,7 +56,7 @@ def read_sentences(
     """
     name = name or display_name(path)
     stats = stats or ReadStats()
-    lines = _filled_lines(path, name, stats, progress)
+    lines = filled_lines(path, name, stats, progress)
     head: list[tuple[int, str]] = []
     if labels == "auto":
         head = list(islice(lines, HEAD_LINES))
@@ -79,7 +79,7 @@ def has_labels(path: Path | str, labels: LabelMode, name: str | None = None) -> 
     """Tell whether a file's lines are `label<TAB>sentence`; `auto` looks at its first lines."""
     if labels != "auto":
         return labels == "yes"
-    lines = _filled_lines(path, name or display_name(path), ReadStats(), None)
+    lines = filled_lines(path, name or display_name(path), ReadStats(), None)
     return _looks_labelled(list(islice(lines, HEAD_LINES)))
 
 
@@ -139,9 +139,7 @@ def _split_label(line: str, where: str, hint: str) -> tuple[str, str]:
     return label, text
 
 
-def _filled_lines(
-    path: Path | str, name: str, stats: ReadStats, progress: Progress | None
-) -> Iterator[tuple[int, str]]:
+def filled_lines(path: Path | str, name: str, stats: ReadStats, progress: Progress | None) -> Iterator[tuple[int, str]]:
     """Yield numbered lines that are not blank, and count the others."""
     for number, line in _checked_lines(path, name, progress):
         if line.isspace():

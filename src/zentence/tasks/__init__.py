@@ -1,0 +1,1 @@
+"""What a trained space is good for without further training: classify sentences, rank answers, write answers."""
