@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
+from zentence.corpora import Vocabulary
 from zentence.decoders import DECODERS
 from zentence.encoders import ENCODERS
 from zentence.errors import ZentenceError
@@ -132,6 +133,13 @@ def build_model(settings: Settings, vocabulary_size: int) -> LatentLM:
         asked["embedding_size"] = embedding.embedding_dim
     prior = prior_class(prior_options, code_size, **asked)
     return LatentLM(decoder, encoder, posterior, prior, settings.averaged_codes)
+
+
+def load_pretrained(model: LatentLM, vocabulary: Vocabulary) -> None:
+    """Give the parts of a new model the pre-trained weights that their options name."""
+    for part in (model.encoder, model.decoder):
+        if hasattr(part, "load_pretrained"):
+            part.load_pretrained(vocabulary)
 
 
 def build_objective(stage: StageSettings, epoch_steps: float, total_steps: int) -> Objective:

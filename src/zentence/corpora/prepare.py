@@ -29,6 +29,7 @@ from zentence.corpora.readers import (
 from zentence.corpora.source import Origin, source_nll
 from zentence.corpora.splitting import Shares
 from zentence.corpora.store import Limit, StoreWriter, TokenStore, cache_folder, content_key, open_store
+from zentence.corpora.subwords import build_subwords
 from zentence.corpora.vocabulary import Vocabulary, build_vocabulary
 from zentence.errors import ZentenceError
 from zentence.files import write_atomically
@@ -263,7 +264,9 @@ def _survey(
     meter: _Meter,
 ) -> _Survey:
     """Count the training words, list the labels and size the sides, or find all that in the cache."""
-    relevant = settings.model_dump(include={"unknown_words", "lower_case", "min_count", "max_vocabulary"})
+    relevant = settings.model_dump(
+        include={"unknown_words", "lower_case", "min_count", "max_vocabulary", "tokenizer", "bpe_size"}
+    )
     key = content_key(
         files=[(source.digest, source.labelled, source.shares) for source in sources],
         limit=limit,
@@ -306,7 +309,8 @@ def _survey_text(
                     counts.update(text.split(" "))
             kept[side] += 1
     build = vocabulary is None and kept["train"] > 0
-    tokenizer = build_vocabulary(counts, settings).to_json() if build else None
+    make = build_subwords if settings.tokenizer == "bpe" else build_vocabulary
+    tokenizer = make(counts, settings).to_json() if build else None
     return _Survey(tokenizer, sorted(labels) if sources[0].labelled else None, kept, dropped)
 
 

@@ -105,11 +105,8 @@ class Vocabulary:
         return cls.from_json(text, str(path))
 
 
-def build_vocabulary(counts: Mapping[str, int], settings: CorpusSettings) -> Vocabulary:
-    """Make a word-level vocabulary from the counts of the training words, as they are spelt in the text.
-
-    Words stand by falling count, ties alphabetically; `min_count` and `max_vocabulary` limit them.
-    """
+def fold_case(counts: Mapping[str, int], settings: CorpusSettings) -> tuple[Counter[str], set[str], bool]:
+    """Return the counts of words as they are looked up, spellings of the unknown word, and whether case is folded."""
     unknown = set(settings.unknown_words)
     seen = Counter({word: count for word, count in counts.items() if word not in unknown})
     lower = normalizers.Lowercase()
@@ -125,6 +122,15 @@ def build_vocabulary(counts: Mapping[str, int], settings: CorpusSettings) -> Voc
         for word, count in seen.items():
             merged[lowered[word]] += count
         seen = merged
+    return seen, unknown, lower_case
+
+
+def build_vocabulary(counts: Mapping[str, int], settings: CorpusSettings) -> Vocabulary:
+    """Make a word-level vocabulary from the counts of the training words, as they are spelt in the text.
+
+    Words stand by falling count, ties alphabetically; `min_count` and `max_vocabulary` limit them.
+    """
+    seen, unknown, lower_case = fold_case(counts, settings)
     unknown.update(SPECIAL_WORDS)
     kept = [(word, count) for word, count in seen.items() if count >= settings.min_count and word not in unknown]
     kept.sort(key=lambda item: (-item[1], item[0]))
@@ -135,5 +141,5 @@ def build_vocabulary(counts: Mapping[str, int], settings: CorpusSettings) -> Voc
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=SPECIAL_WORDS[UNK]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if lower_case:
-        tokenizer.normalizer = lower
+        tokenizer.normalizer = normalizers.Lowercase()
     return Vocabulary(tokenizer)

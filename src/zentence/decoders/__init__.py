@@ -3,5 +3,6 @@
 from torch import nn
 
 from zentence.decoders.recurrent import RecurrentDecoder
+from zentence.decoders.transformer import TransformerDecoder
 
-DECODERS: dict[str, type[nn.Module]] = {"recurrent": RecurrentDecoder}
+DECODERS: dict[str, type[nn.Module]] = {"recurrent": RecurrentDecoder, "transformer": TransformerDecoder}

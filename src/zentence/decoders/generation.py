@@ -78,10 +78,13 @@ def _allowed(scores: Tensor, options: Generation) -> Tensor:
 
 
 def _draw(scores: Tensor, options: Generation, noise: Noise) -> Tensor:
-    """Draw a word for each row [B, V] by inverting the cumulative distribution over the sorted words."""
-    probability, order = torch.softmax(scores.double() / options.temperature, -1).sort(
-        dim=-1, descending=True, stable=True
-    )
+    """Draw a word for each row [B, V] by inverting the cumulative distribution."""
+    probability = torch.softmax(scores.double() / options.temperature, -1)
+    if options.top_k is None and options.top_p is None:
+        cumulative = probability.cumsum(-1)
+        point = noise.uniform(1, torch.float64) * cumulative[:, -1:]
+        return (cumulative <= point).sum(-1)  # the first word whose sum is above: its probability is not zero
+    probability, order = probability.sort(dim=-1, descending=True, stable=True)
     if options.top_k is not None:
         probability[:, options.top_k :] = 0.0
     if options.top_p is not None:

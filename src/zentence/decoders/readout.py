@@ -57,7 +57,7 @@ class _WordLogProb(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
         hidden, weight, bias, target = ctx.saved_tensors
         kept, ctx.kept = ctx.kept, None
         N, V = hidden.shape[0], weight.shape[0]
@@ -74,10 +74,10 @@ class _WordLogProb(torch.autograd.Function):
             scores.mul_(-gradient[part, None])
             scores.scatter_add_(1, target[part, None], gradient[part, None])
             torch.mm(scores, weight, out=d_hidden[part])
-            d_weight = scores.t() @ hidden[part] if d_weight is None else d_weight.addmm_(scores.t(), hidden[part])
-            if bias is not None:
+            if ctx.needs_input_grad[1]:
+                d_weight = scores.t() @ hidden[part] if d_weight is None else d_weight.addmm_(scores.t(), hidden[part])
+            if ctx.needs_input_grad[2]:
                 d_bias = scores.sum(0) if d_bias is None else d_bias.add_(scores.sum(0))
-        assert d_weight is not None
         return d_hidden, d_weight, d_bias, None
 
 

@@ -3,5 +3,6 @@
 from torch import nn
 
 from zentence.encoders.recurrent import RecurrentEncoder
+from zentence.encoders.transformer import TransformerEncoder
 
-ENCODERS: dict[str, type[nn.Module]] = {"recurrent": RecurrentEncoder}
+ENCODERS: dict[str, type[nn.Module]] = {"recurrent": RecurrentEncoder, "transformer": TransformerEncoder}
