@@ -29,7 +29,11 @@ SMALL = {
 def small(recipe: str) -> list[str]:
     plain = load_settings(recipe)
     families = [name for name in SMALL if plain.has_code or name not in ("encoder", "posterior")]
-    return [f"{family}.{change}" for family in families for change in SMALL[family]]
+    changes = [f"{family}.{change}" for family in families for change in SMALL[family]]
+    if plain.decoder.name == "transformer":  # its embedding is as wide as its states
+        pytest.importorskip("transformers", reason="transformers is not installed (extra 'transformers')")
+        return [change for change in changes if "embedding_size" not in change]
+    return changes
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
