@@ -2,11 +2,13 @@
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from zentence.distributions import DiagonalGaussian
 from zentence.evaluation import likelihood
 from zentence.evaluation.likelihood import bounds, exact_nll
 from zentence.model import LatentLM
@@ -72,10 +74,32 @@ def test_bounds_are_ordered_in_expectation() -> None:
 @pytest.mark.parametrize("samples", [1, 7, 64])
 def test_memory_chunks_do_not_change_the_figures(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = small()
-    whole = bounds(model, batch, samples, Noise(1, batch.index))
+    options: dict[str, Any] = {"keep_weights": True, "priors": {"own": model.prior_density()}}
+    whole = bounds(model, batch, samples, Noise(1, batch.index), **options)
     monkeypatch.setattr(likelihood, "TOKEN_SAMPLES", 3 * batch.target.ids.numel())
-    for one, other in zip(whole, bounds(model, batch, samples, Noise(1, batch.index)), strict=True):
+    parts = bounds(model, batch, samples, Noise(1, batch.index), **options)
+    for one, other in zip(whole[:-1], parts[:-1], strict=True):
+        assert isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
         assert torch.allclose(one, other, atol=1e-9)
+    assert torch.allclose(parts.under_priors["own"].bound, whole.importance_weighted, atol=1e-9)
+    assert torch.allclose(math.log(samples) - parts.log_weights.logsumexp(0), whole.importance_weighted, atol=1e-9)
+
+
+def test_any_proposal_gives_the_same_likelihood() -> None:
+    model, batch = small()
+    wide = DiagonalGaussian(torch.zeros(3, 2, dtype=torch.float64), torch.full((3, 2), 0.2, dtype=torch.float64))
+    found = bounds(model, batch, 20_000, Noise(1, batch.index), wide)
+    assert torch.allclose(-found.importance_weighted, integrated(), atol=0.02)
+
+
+def test_the_share_of_eos_is_the_last_tokens() -> None:
+    model, batch = small()
+    found = bounds(model, batch, 30, Noise(1, batch.index))
+    with torch.no_grad():
+        z = model.infer(batch.source).rsample_and_log_prob(30, Noise(1, batch.index))[0]
+        tokens = model.token_log_prob(z, batch)
+    last = torch.stack([tokens[:, row, length - 1] for row, length in enumerate(batch.target.lengths)], dim=1)
+    assert torch.allclose(found.eos, -last.mean(0))
 
 
 def test_effective_samples_lie_between_one_and_all() -> None:

@@ -2,17 +2,18 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from zentence.build import build_objective, complete
+from zentence.corpora.prepare import prepare
 from zentence.corpora.vocabulary import build_vocabulary
 from zentence.errors import ZentenceError
-from zentence.evaluation.figures import Figures
 from zentence.evaluation.likelihood import bounds
-from zentence.evaluation.suite import Recorder, _latent_figures
+from zentence.evaluation.suite import evaluate_split
 from zentence.latent import LatentSpace
 from zentence.model import LatentLM
 from zentence.noise import Noise
@@ -61,7 +62,7 @@ def test_one_averaged_code_is_the_plain_model(name: str) -> None:
     plain_loss = build_objective(stage, 1.0, 1)(plain, BATCH, 0, NOISE).loss
     assert torch.equal(losses[0], plain_loss)
     assert not torch.equal(losses[1], plain_loss)  # other weights
-    for mine, theirs in zip(bounds(averaging(1), BATCH, 7, NOISE), bounds(plain, BATCH, 7, NOISE), strict=True):
+    for mine, theirs in zip(bounds(averaging(1), BATCH, 7, NOISE)[:6], bounds(plain, BATCH, 7, NOISE)[:6], strict=True):
         assert torch.equal(mine, theirs)
 
 
@@ -101,7 +102,7 @@ def test_bounds_do_not_depend_on_how_groups_are_chunked(monkeypatch: pytest.Monk
     model = averaging(3)
     whole = bounds(model, BATCH, 11, NOISE)
     monkeypatch.setattr("zentence.evaluation.likelihood.TOKEN_SAMPLES", 3 * BATCH.target.ids.numel() * 2)
-    for one, other in zip(whole, bounds(model, BATCH, 11, NOISE), strict=True):
+    for one, other in zip(whole[:6], bounds(model, BATCH, 11, NOISE)[:6], strict=True):
         assert torch.allclose(one, other, atol=1e-10)
 
 
@@ -117,13 +118,14 @@ def test_honest_bound_tends_to_the_likelihood_and_the_published_figure_leaves_ra
 
 
 @pytest.mark.parametrize(("count", "kind"), [(1, "upper_bound"), (2, "not_a_bound")])
-def test_published_figure_is_no_bound_and_says_so(count: int, kind: str) -> None:
-    names = ("elbo_nll", "iw_nll", "effective_samples", "rate", "distortion")
-    figures = Figures({name: np.ones(3) for name in names}, np.full(3, 4), None, None)
-    recorder = Recorder("test", 0, {})
-    _latent_figures(recorder, averaging(count), figures, 5)
-    kinds = {m.name: m.kind for m in recorder.measurements}
-    assert (kinds["elbo_nll"], kinds["iw_nll"], kinds["ppl"]) == (kind, "upper_bound", "upper_bound")
+def test_published_figure_is_no_bound_and_says_so(captions: Path, count: int, kind: str) -> None:
+    corpus = prepare(CorpusSettings(), [captions / "train.txt"], [captions / "valid.txt"])
+    model = tiny_model([f"averaged_codes={count}"], vocabulary=len(corpus.vocabulary))
+    names = ("elbo_nll", "iw_nll", "ppl")
+    options = {"split": "valid", "samples": 2, "limit": 5, "metrics": names}
+    found = evaluate_split(model, corpus.splits["valid"], corpus.vocabulary, tiny_settings(), **options)
+    kinds = {m.name: m.kind for m in found}
+    assert tuple(kinds[name] for name in names) == (kind, "upper_bound", "upper_bound")
 
 
 def space(count: int) -> LatentSpace:

@@ -21,7 +21,7 @@ Model = Annotated[Path, typer.Argument(help="Model directory.", show_default=Fal
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads; default: all cores.")]
 
-ORDER = ("source_nll", "nll", "iw_nll", "elbo_nll", "ppl", "distortion", "rate", "mutual_information", "active_units")
+_SMALL_UNITS = ("share", "correlation", "0 to 1", "BLEU, 0 to 1", "bits per byte")  # shown with three digits
 
 
 def print_json(document: Any) -> None:
@@ -41,9 +41,12 @@ def warn(message: str) -> None:
 
 
 def load_space(folder: Path, device: str = "auto", threads: int | None = None) -> "LatentSpace":
-    """Load a model for use."""
+    """Load a model for use; what the library warns of becomes one line."""
+    import warnings
+
     from zentence.latent.space import LatentSpace
 
+    warnings.showwarning = lambda message, *_, **__: warn(" ".join(str(message).split()))
     return LatentSpace.load(folder, device, threads)
 
 
@@ -54,8 +57,8 @@ def read_texts(path: Path, labels: str = "auto") -> list[str]:
     return [line.text for line in read_sentences(path, labels)]  # type: ignore[arg-type]
 
 
-def check_words(space: "LatentSpace", sentences: Sequence[str]) -> None:
-    """Warn, in one line, of sentences without a single known word."""
+def check_words(space: "LatentSpace", sentences: Sequence[str]) -> bool:
+    """Warn, in one line, of sentences without a single known word; say whether there were any."""
     encoded = space.vocabulary.encode_batch(list(sentences))
     if any(len(ids) == 0 for ids in encoded):
         raise ZentenceError("A sentence is empty: give at least one word")
@@ -63,23 +66,54 @@ def check_words(space: "LatentSpace", sentences: Sequence[str]) -> None:
     if strange:
         more = f" (nor of {len(strange) - 1:,} more sentences)" if len(strange) > 1 else ""
         warn(f"no word of {strange[0][:60]!r} is in this model's vocabulary{more}")
+    return bool(strange)
+
+
+def metric_lines() -> list[str]:
+    """Return every metric with its unit, direction and meaning, group by group."""
+    from zentence.evaluation.metrics import METRICS
+
+    names, units = (max(map(len, column)) for column in (METRICS, [metric.unit for metric in METRICS.values()]))
+    arrows = {"lower": "lower is better", "higher": "higher is better", "none": ""}
+    lines = []
+    for group in dict.fromkeys(metric.group for metric in METRICS.values()):
+        lines.append(group)
+        for name, metric in ((name, metric) for name, metric in METRICS.items() if metric.group == group):
+            about = f"{metric.unit:<{units}}  {arrows[metric.direction]:<16}  {metric.meaning}"
+            lines.append(f"  {name:<{names}}  {about}")
+    return lines
 
 
 def measurement_lines(measurements: "Sequence[Measurement]") -> list[str]:
     """Return a table of measurements, each with its kind, split by split."""
+    from zentence.evaluation.metrics import METRICS
+
+    order = list(METRICS)
     lines = []
     for split in dict.fromkeys(m.split for m in measurements):
         rows = sorted(
             (m for m in measurements if m.split == split),
-            key=lambda m: ORDER.index(m.name) if m.name in ORDER else len(ORDER),
+            key=lambda m: order.index(m.name) if m.name in order else len(order),
         )
-        lines.append(f"{split} ({rows[0].count:,} sentences)")
-        for m in rows:
-            error = f" ± {m.standard_error:.2f}" if m.standard_error is not None else ""
-            of = f" of {m.details['of']}" if m.name == "active_units" else ""
-            samples = f", K = {m.samples}" if m.samples is not None and m.name in ("iw_nll", "ppl") else ""
-            flag = ", at its ceiling log M" if m.details.get("saturated") else ""
-            digits = 0 if m.name == "active_units" else 2
-            kind = m.kind.replace("_", " ")
-            lines.append(f"  {m.name:<20}{m.value:>10.{digits}f}{error}{of}  {m.unit} ({kind}{samples}{flag})")
+        width = max(20, *(len(m.name) + 2 for m in rows))
+        lines.append(f"{split} ({max(m.count for m in rows):,} sentences)")
+        lines += [_measurement_line(m, width) for m in rows]
     return lines
+
+
+def _measurement_line(m: "Measurement", width: int) -> str:
+    digits = 0 if m.unit == "units" else 3 if m.unit in _SMALL_UNITS else 2
+    error = f" ± {m.standard_error:.{digits}f}" if m.standard_error is not None else ""
+    of = f" of {m.details['of']}" if m.name == "active_units" else ""
+    notes = [m.kind.replace("_", " ")]
+    if m.samples is not None and (m.name == "ppl" or m.name.endswith("_nll")) and m.name != "elbo_nll":
+        notes.append(f"K = {m.samples}" + (" on average" if m.details.get("policy") == "auto" else ""))
+    if m.details.get("unreliable_share"):
+        notes.append(f"{m.details['unreliable_share']:.0%} of sentences unreliable")
+    if m.details.get("saturated"):
+        notes.append("at its ceiling log M")
+    if "floor" in m.details:
+        notes.append(f"floor log N = {m.details['floor']:.2f}")
+    if "normal" in m.details:
+        notes.append(f"N(0, I) has {m.details['normal']:.2f}")
+    return f"  {m.name:<{width}}{m.value:>10.{digits}f}{error}{of}  {m.unit} ({', '.join(notes)})"

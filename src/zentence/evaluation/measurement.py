@@ -43,6 +43,15 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float | None]:
     return float(values.mean()), error
 
 
+def ratio_and_error(parts: np.ndarray, wholes: np.ndarray) -> tuple[float, float | None]:
+    """Return Σ parts / Σ wholes over sentences, and its standard error by the delta method."""
+    parts, wholes = parts.astype(np.float64), wholes.astype(np.float64)
+    ratio = float(parts.sum() / wholes.sum())
+    residual = parts - ratio * wholes
+    error = float(residual.std(ddof=1) / np.sqrt(len(parts)) / wholes.mean()) if len(parts) > 1 else None
+    return ratio, error
+
+
 def describe_machine() -> dict[str, str]:
     """Return what the figures' speed and last digits may depend on; no host name, no path."""
     return {

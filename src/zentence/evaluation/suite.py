@@ -3,26 +3,46 @@
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from zentence.corpora import TokenStore
-from zentence.distributions import DiagonalGaussian
-from zentence.errors import NotInvertibleError
-from zentence.evaluation.figures import Figures, Progress, compute_figures
-from zentence.evaluation.information import ACTIVE_VARIANCE, Information, active_units, mutual_information
-from zentence.evaluation.measurement import Kind, Measurement, describe_machine
+from zentence.corpora import TokenStore, Vocabulary
+from zentence.errors import ZentenceError, suggestion
+from zentence.evaluation import groups
+from zentence.evaluation.figures import Progress
+from zentence.evaluation.geometry import geometry
+from zentence.evaluation.measurement import Measurement, describe_machine
+from zentence.evaluation.melbo import melbo
+from zentence.evaluation.metrics import METRICS
+from zentence.evaluation.policy import SamplePolicy
+from zentence.evaluation.reconstruction import reconstruction
 from zentence.evaluation.recorder import Recorder
+from zentence.evaluation.sampling import sampling
+from zentence.evaluation.subject import Subject
 from zentence.model import LatentLM
-from zentence.noise import Noise, derive_key
 from zentence.settings import Settings
 
-FLOW_SENTENCES = 500  # for the information of flows, whose densities at all pairs of codes and sentences cost much
+GROUPS: dict[str, Callable[[Subject, Recorder], None]] = {
+    "source": groups.source,
+    "likelihood": groups.likelihood,
+    "information": groups.information,
+    "melbo": melbo,
+    "prior": groups.swapped_priors,
+    "reconstruction": reconstruction,
+    "geometry": geometry,
+    "samples": sampling,
+}
+"""What computes the metrics of a group, in the order in which groups are computed."""
+
+AFTER_TRAINING = tuple(
+    name
+    for name, metric in METRICS.items()
+    if metric.group in ("source", "likelihood", "information") and name != "code_entropy"
+)
+"""Metrics at the end of training: quick ones."""
 
 
 @cache
@@ -37,16 +57,63 @@ def source_commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def provenance_of(settings: Settings) -> dict[str, Any]:
-    """Return what a figure depends on beside the split: version, commit, settings, machine."""
+def provenance_of(subject: Subject) -> dict[str, Any]:
+    """Return what figures depend on: version, commit, settings, machine, the split's content name, and options."""
+    settings, policy = subject.settings, subject.policy
     content = json.dumps(settings.model_dump(mode="json"), sort_keys=True)
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-    return {**describe_machine(), "commit": source_commit(), "settings": digest, "trained_seed": settings.training.seed}
+    options = {
+        "samples": policy.samples,
+        "tolerance": policy.tolerance if policy.samples is None else None,
+        "limit": subject.limit,
+        **({} if subject.prior is None else {"prior": subject.prior}),
+    }
+    return {
+        **describe_machine(),
+        "commit": source_commit(),
+        "settings": hashlib.sha256(content.encode()).hexdigest()[:16],
+        "trained_seed": settings.training.seed,
+        "store": subject.store.folder.name,
+        "evaluation": options,
+    }
+
+
+def check_metrics(names: Iterable[str]) -> list[str]:
+    """Return names of metrics as they are, each once; an unknown one is refused."""
+    chosen = list(dict.fromkeys(names))
+    for name in chosen:
+        if name not in METRICS:
+            raise ZentenceError(f"Unknown metric '{name}'.{suggestion(name, METRICS)}")
+    return chosen
+
+
+def evaluate_subject(subject: Subject, metrics: Sequence[str] | None = None) -> Recorder:
+    """Compute metrics (all by default), group after group; a finished group is kept in the subject's journal."""
+    subject.wanted = None if metrics is None else frozenset(check_metrics(metrics))
+    if subject.count == 0:
+        raise ZentenceError("There is no sentence to evaluate on")
+    recorder = Recorder(subject.split, subject.seed, provenance_of(subject))
+    for group, compute in GROUPS.items():
+        names = [name for name, metric in METRICS.items() if metric.group == group and subject.wants(name)]
+        if not names:
+            continue
+        part = Recorder(recorder.split, recorder.seed, recorder.provenance)
+        stored = subject.journal.get_json(f"group-{group}")
+        if stored is None:
+            compute(subject, part)
+            rows = [asdict(m) for m in part.measurements]
+            subject.journal.put_json(f"group-{group}", {"measurements": rows, "unavailable": part.unavailable})
+        else:
+            part.measurements = [Measurement(**row) for row in stored["measurements"]]
+            part.unavailable = stored["unavailable"]
+        recorder.measurements += [m for m in part.measurements if m.name in names]
+        recorder.unavailable |= {name: why for name, why in part.unavailable.items() if name in names}
+    return recorder
 
 
 def evaluate_split(
     model: LatentLM,
     store: TokenStore,
+    vocabulary: Vocabulary,
     settings: Settings,
     *,
     split: str,
@@ -55,116 +122,20 @@ def evaluate_split(
     limit: int | None = None,
     source_nll: Iterable[float] | None = None,
     progress: Progress | None = None,
+    metrics: Sequence[str] = AFTER_TRAINING,
 ) -> list[Measurement]:
-    """Measure a model on a split: likelihood, information, and the true source's figure where it is known."""
-    sentences = settings.evaluation.information_sentences
-    figures = compute_figures(
+    """Measure a model on a split with K codes a sentence, as at the end of training."""
+    subject = Subject(
         model,
         store,
-        samples=samples,
-        seed=seed,
-        limit=limit,
-        information_sentences=sentences,
-        progress=progress,
+        vocabulary,
+        settings,
+        split,
+        seed,
+        limit,
+        policy=SamplePolicy(samples),
+        source_nll=source_nll,
     )
-    recorder = Recorder(split, seed, provenance_of(settings))
-    if model.has_code:
-        _latent_figures(recorder, model, figures, samples)
-    else:
-        recorder.add_mean("nll", figures.values["nll"], "exact")
-        _perplexity(recorder, figures, "nll", "exact", None)
-    if source_nll is not None:
-        values = np.fromiter(source_nll, dtype=np.float64)
-        if np.isfinite(values).all():
-            recorder.add_mean("source_nll", values, "exact", note="−log p of this split under its true source")
-    return recorder.measurements
-
-
-def _perplexity(recorder: Recorder, figures: Figures, name: str, kind: Kind, samples: int | None) -> None:
-    """Add exp(nats / token) over words and one `<eos>` per sentence; its error by the delta method on the ratio."""
-    nats, tokens = figures.values[name], figures.tokens.astype(np.float64)
-    per_token = nats.sum() / tokens.sum()
-    value = float(np.exp(per_token))
-    residual = nats - per_token * tokens
-    error = None
-    if len(nats) > 1:
-        error = float(value * residual.std(ddof=1) / np.sqrt(len(nats)) / tokens.mean())
-    words = int(tokens.sum()) - len(tokens)
-    recorder.add("ppl", value, kind, len(nats), error, samples, of=name, words=words, eos=len(tokens))
-
-
-def _latent_figures(recorder: Recorder, model: LatentLM, figures: Figures, samples: int) -> None:
-    values, L = figures.values, model.averaged_codes
-    if L == 1:
-        recorder.add_mean("elbo_nll", values["elbo_nll"], "upper_bound", samples)
-    else:
-        note = f"charges one of the {L} codes whose hidden states are averaged; iw_nll charges all"
-        recorder.add_mean("elbo_nll", values["elbo_nll"], "not_a_bound", samples, averaged_codes=L, note=note)
-    effective = values["effective_samples"]
-    recorder.add_mean(
-        "iw_nll",
-        values["iw_nll"],
-        "upper_bound",
-        samples,
-        stochastic=True,
-        effective_samples=float(effective.mean()),
-        effective_samples_min=float(effective.min()),
-    )
-    _perplexity(recorder, figures, "iw_nll", "upper_bound", samples)
-    recorder.add_mean("rate", values["rate"], "estimate")
-    recorder.add_mean("distortion", values["distortion"], "estimate", samples)
-    if figures.features is None or figures.centers is None:
-        return
-    device = next(model.parameters()).device
-    information_of(recorder, model, figures.features.to(device), recorder.seed)
-    active, variances = active_units(figures.centers)
-    recorder.add(
-        "active_units",
-        active,
-        "estimate",
-        len(figures.centers),
-        of=model.code_size,
-        threshold=ACTIVE_VARIANCE,
-        variances=[round(float(v), 6) for v in variances],
-    )
-
-
-@torch.no_grad()
-def estimate_information(model: LatentLM, features: torch.Tensor, seed: int) -> tuple[Information, int] | None:
-    """Return the mutual information under the aggregate posterior of sentences with features [M, H], and M.
-
-    None if there are fewer than two, or if the posterior does not know its density at other sentences' codes. Of flows
-    the first 500 sentences are taken.
-    """
-    q = model.posterior(features)
-    if not isinstance(q, DiagonalGaussian):
-        features = features[:FLOW_SENTENCES]
-        q = model.posterior(features)
-    M = features.shape[0]
-    if M < 2:
-        return None
-    index = torch.arange(M, device=features.device)
-    z, log_q = q.rsample_and_log_prob(1, Noise(derive_key(seed, "information"), index))
-    try:
-        return mutual_information(q, z[0], log_q[0]), M
-    except NotInvertibleError:
-        return None
-
-
-def information_of(recorder: Recorder, model: LatentLM, features: torch.Tensor, seed: int) -> None:
-    """Add the mutual information of the sentences with these features [M, H], where it can be known."""
-    estimate = estimate_information(model, features, seed)
-    if estimate is None:
-        return
-    found, M = estimate
-    recorder.add(
-        "mutual_information",
-        found.value,
-        "estimate",
-        M,
-        found.standard_error,
-        1,
-        M=M,
-        log_M=found.ceiling,
-        saturated=found.saturated,
-    )
+    if progress is not None:
+        subject.progress = lambda _what, done, total: progress(done, total)
+    return evaluate_subject(subject, metrics).measurements

@@ -11,15 +11,16 @@ import numpy as np
 import torch
 
 from zentence import distributed
-from zentence.build import build_model, build_objective, complete, with_lengths
+from zentence.build import build_model, build_objective, complete, load_pretrained, with_lengths
 from zentence.checkpoint import initialise_from, load_checkpoint, load_settings_of, save_model, save_settings
 from zentence.corpora import Batches, TokenStore
 from zentence.corpora.prepare import Corpus, prepare
 from zentence.errors import ZentenceError
 from zentence.evaluation.figures import compute_figures, evaluation_batches
-from zentence.evaluation.information import active_units
+from zentence.evaluation.information import active_units, estimate_information
 from zentence.evaluation.measurement import Measurement, read_results, write_results
-from zentence.evaluation.suite import estimate_information, evaluate_split
+from zentence.evaluation.policy import SamplePolicy
+from zentence.evaluation.suite import evaluate_split
 from zentence.machine import choose_device, prepare_process, supports_bfloat16
 from zentence.noise import Noise, derive_key
 from zentence.schedules import build_schedule
@@ -188,6 +189,8 @@ class _Run:
         elif self.settings.init_from is not None:
             source, reset = Path(self.settings.init_from), self.settings.stages[0].reset
             initialise_from(source, self.model, self.corpus.vocabulary, reset)
+        else:
+            load_pretrained(self.model, self.corpus.vocabulary)
         claim_directory(self.folder, overwrite=overwrite, tick=state.tick)
         if distributed.is_main():
             save_settings(self.folder, self.settings)
@@ -316,9 +319,15 @@ class _Run:
         samples = options.selection_samples if chosen == "iw_nll" else 1
         seed = self.settings.training.seed
         figures = compute_figures(
-            self.model, store, samples=samples, seed=seed, limit=limit, information_sentences=limit, device=self.device
+            self.model,
+            store,
+            policy=SamplePolicy(samples),
+            seed=seed,
+            limit=limit,
+            information_sentences=limit,
+            device=self.device,
         )
-        result = {name: float(values.mean()) for name, values in figures.values.items()}
+        result = {name: float(values.mean()) for name, values in figures.values.items() if name != "eos"}
         if figures.centers is not None:
             result["active_units"] = float(active_units(figures.centers)[0])
         if "mutual_information" in rule.wants and figures.features is not None:
@@ -346,6 +355,7 @@ class _Run:
             measurements += evaluate_split(
                 self.model,
                 self.corpus.splits[split],
+                self.corpus.vocabulary,
                 self.settings,
                 split=split,
                 samples=self.settings.evaluation.samples,
