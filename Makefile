@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export ZENTENCE_DATA ?= $(if $(wildcard ../shared/data),$(abspath ../shared/data),)
 
-.PHONY: help demo test test-slow check lint format bench clean
+.PHONY: help demo test test-slow check lint format bench techniques clean
 
 help:
 	@echo "make demo       set up, then train three small models and compare them (about 5 minutes)"
@@ -13,6 +13,7 @@ help:
 	@echo "make check      lint, format check, types, tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make bench      speed, as ratios within one run"
+	@echo "make techniques every technique on the built-in corpus; fills the table of docs/techniques.md (20 minutes)"
 	@echo "make format     rewrite the sources in the project's format"
 
 # torch first and alone: whatever asks for torch later finds it there and adds nothing
@@ -46,6 +47,9 @@ format: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks
+
+techniques: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.techniques
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

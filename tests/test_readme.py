@@ -30,6 +30,12 @@ def folder(captions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     parts = {"my.txt": lines[:200], "a.txt": lines[:80], "b.txt": lines[80:160], "v.txt": lines[160:200]}
     for name, part in {**parts, "test.txt": lines[200:230]}.items():
         (place / name).write_text("".join(part), encoding="utf-8")
+    for name, part in {"happy.txt": lines[:20], "sad.txt": lines[20:40]}.items():
+        (place / name).write_text("".join(part), encoding="utf-8")
+    labelled = (f"{number % 2}\t{line}" for number, line in enumerate(lines[:60]))
+    (place / "labelled.tsv").write_text("".join(labelled), encoding="utf-8")
+    answers = "who is walking ?\ta man is walking .\t1\nwho is walking ?\tthe food was great !\t0\n"
+    (place / "qa.tsv").write_text(f"question\tanswer\tlabel\n{answers}", encoding="utf-8")
     return place
 
 

@@ -15,6 +15,7 @@ from zentence.parts import Options, Part, parse_options
 NonNegative = Annotated[float, Field(ge=0.0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Average = Annotated[float, Field(ge=0.0, lt=1.0)]
+RECIPE_KEYS = ("data", "metrics", "tasks", "variants")  # of a recipe, beside its settings: see `zentence reproduce`
 
 
 class CorpusSettings(Options):
@@ -35,6 +36,12 @@ class CorpusSettings(Options):
     min_count: int = Field(1, ge=1, description="Words seen less often in training become the unknown word.")
     max_vocabulary: int = Field(
         50_000, ge=5, description="Largest number of vocabulary entries, special words included."
+    )
+    tokenizer: Literal["words", "bpe"] = Field(
+        "words", description="Tokens are words, or byte-level sub-words learnt from the training text."
+    )
+    bpe_size: int = Field(
+        8_000, ge=300, le=200_000, description="Largest number of entries of a vocabulary of sub-words."
     )
     max_words: int | None = Field(
         None, ge=1, description="Length limit of training sentences in words; none: no limit."
@@ -166,23 +173,99 @@ def recipe_names() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
+def paper_recipe_names() -> list[str]:
+    """Return the recipes of the papers' tables, as `paper/row`; what rows share (`base*.toml`) is no row."""
+    folder = resources.files("zentence") / "recipes"
+    return sorted(
+        f"{paper.name}/{entry.name.removesuffix('.toml')}"
+        for paper in folder.iterdir()
+        if (paper / "table.toml").is_file()
+        for entry in paper.iterdir()
+        if entry.name.endswith(".toml") and not entry.name.startswith(("base", "table."))
+    )
+
+
 def load_settings(recipe: str = "default", overrides: Sequence[str] = ()) -> Settings:
     """Read a recipe by name or file, apply `a.b=c` overrides, and validate."""
     return settings_from(override(read_recipe(recipe), overrides))
 
 
 def read_recipe(recipe: str) -> dict[str, Any]:
-    """Return the plain content of a recipe: one of the package's, or a TOML file."""
+    """Return the settings of a recipe: one of the package's (`name`, or `paper/row`), or a TOML file.
+
+    `paper/row@quick` is a variant of it.
+    """
+    name, _, variant = recipe.partition("@")
+    if Path(recipe).is_file():
+        name, variant = recipe, ""
+    return apply_variant(name, resolve_recipe(name), variant)
+
+
+def resolve_recipe(recipe: str) -> dict[str, Any]:
+    """Return the whole content of a recipe: its own, and what it `extends` where it says nothing itself."""
+    folder = resources.files("zentence") / "recipes"
     if recipe in recipe_names():
-        text = (resources.files("zentence") / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8")
-    elif Path(recipe).is_file():
-        try:
-            text = Path(recipe).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ZentenceError(f"Cannot read {recipe}: {error}") from error
-    else:
-        raise ZentenceError(f"Unknown recipe '{recipe}'.{suggestion(recipe, recipe_names())}")
-    return parse_toml(recipe, text)
+        return parse_toml(recipe, (folder / f"{recipe}.toml").read_text(encoding="utf-8"))
+    if "/" in recipe and recipe in paper_recipe_names():
+        paper, _, row = recipe.partition("/")
+        return _extended(folder / paper, f"{row}.toml", ())
+    if Path(recipe).is_file():
+        return _extended(Path(recipe).parent, Path(recipe).name, ())
+    raise ZentenceError(f"Unknown recipe '{recipe}'.{suggestion(recipe, [*recipe_names(), *paper_recipe_names()])}")
+
+
+def _extended(folder: Any, name: str, above: tuple[str, ...]) -> dict[str, Any]:
+    """Read a file, laid over the one that it extends; `above` are those that extend it."""
+    chain = " → ".join((*above, name))
+    if name in above:
+        raise ZentenceError(f"A recipe extends itself: {chain}")
+    if "/" in name or not (folder / name).is_file():
+        raise ZentenceError(f"{chain}: there is no such file to extend in the same folder")
+    try:
+        content = parse_toml(name, (folder / name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ZentenceError(f"Cannot read {folder / name}: {error}") from error
+    base = content.pop("extends", None)
+    if base is None:
+        return content
+    if not isinstance(base, str):
+        raise ZentenceError(f"{name}: 'extends' is the name of a file in the same folder")
+    return overlay(_extended(folder, base, (*above, name)), content)
+
+
+def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings laid over others, table by table.
+
+    A table whose `name` changes is another part: nothing of the one below remains. Lists of tables of one length are
+    laid over each other entry by entry; any other value, and a list of another length, replaces what is below.
+    """
+    if "name" in above and below.get("name", above["name"]) != above["name"]:
+        return copy.deepcopy(dict(above))
+    result = copy.deepcopy(dict(below))
+    for key, value in above.items():
+        found: Any = result.get(key)
+        if isinstance(value, Mapping) and isinstance(found, Mapping):
+            result[key] = overlay(found, value)
+        elif _tables(value) and _tables(found) and len(value) == len(found):
+            result[key] = [overlay(old, new) for old, new in zip(found, value, strict=True)]
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+def _tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
+
+
+def apply_variant(recipe: str, content: Mapping[str, Any], variant: str) -> dict[str, Any]:
+    """Return the settings of a resolved recipe: as it stands (`faithful`, or none), or one of its `variants`."""
+    settings = {key: value for key, value in content.items() if key not in RECIPE_KEYS}
+    if variant in ("", "faithful"):
+        return settings
+    known = content.get("variants", {})
+    if variant not in known:
+        raise ZentenceError(f"Recipe '{recipe}' has no variant '{variant}'. Known: {', '.join(['faithful', *known])}")
+    return overlay(settings, known[variant])
 
 
 def parse_toml(where: str, text: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it."""
 
 import os
+import re
 import sys
 from difflib import get_close_matches
 from time import sleep
@@ -8,7 +9,22 @@ from typing import Any
 
 import typer
 
-from zentence.cli import corpus, demo, evaluate, model, parts, train
+from zentence.cli import (
+    codes,
+    compare,
+    corpus,
+    demo,
+    evaluate,
+    hub,
+    model,
+    moves,
+    parts,
+    report,
+    reproduce,
+    serve,
+    tasks,
+    train,
+)
 from zentence.errors import ZentenceError
 
 app = typer.Typer(
@@ -24,11 +40,31 @@ app.command()(demo.demo)
 app.command()(train.train)
 app.add_typer(corpus.app, name="corpus")
 app.command()(evaluate.evaluate)
+app.command()(report.report)
+app.command()(compare.compare)
+app.command()(compare.convert)
+app.command()(compare.verify)
+app.command()(reproduce.reproduce)
+app.command()(reproduce.tune)
 app.command()(model.sample)
-app.command()(model.reconstruct)
-app.command()(model.interpolate)
-app.command()(model.encode)
+app.command()(moves.reconstruct)
+app.command()(moves.interpolate)
+app.command()(moves.analogy)
+app.command()(moves.edit)
+app.command()(moves.traverse)
+app.command()(codes.encode)
+app.command()(codes.decode)
+app.command()(codes.index)
+app.command()(codes.neighbours)
+app.command("map")(codes.map_)
 app.command()(model.score)
+app.command()(serve.explore)
+app.command()(serve.serve)
+app.command()(tasks.classify)
+app.command()(tasks.rank)
+app.command()(tasks.answer)
+app.command()(hub.export)
+app.command()(hub.publish)
 app.command()(parts.parts)
 
 
@@ -64,7 +100,9 @@ def main() -> None:
 
 def _usage(error: Any) -> str:
     near = get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [], n=1)
-    return f"No such option: {error.option_name}. Did you mean '{near[0]}'?" if near else str(error.format_message())
+    if near:
+        return f"No such option: {error.option_name}. Did you mean '{near[0]}'?"
+    return re.sub(r"(Did you mean '[^']+'), .*", r"\1?", str(error.format_message()))  # one suggestion, the nearest
 
 
 def _complain(message: str) -> int:
