@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.shapes import TRAINED_FLOP
 
-SECTIONS = ("training", "parts", "text", "latent", "service")  # modules of this package with a `section()`
+SECTIONS = ("training", "parts", "text", "latent", "evaluation", "service")  # modules with a `section()`
 RESULTS = Path(__file__).parent / "RESULTS.md"
 MARK = "<!-- section: {} -->"
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zentence.distributions import DiagonalGaussian, as_components, codes_at_once, pairwise_log_prob
+from zentence.distributions import ACTIVATIONS, DiagonalGaussian, as_components, codes_at_once, pairwise_log_prob
 from zentence.errors import NotInvertibleError
 from zentence.model import LatentLM
 from zentence.noise import Noise, derive_key
@@ -40,21 +40,18 @@ def mutual_information(q: LatentDistribution, z: Tensor, log_q: Tensor, chunk: i
     """
     M, rows = z.shape[0], as_components(q)
     chunk = min(chunk, codes_at_once(rows))
-    inside, outside = [], []
+    # filled in place: small results kept between large blocks would hinder the allocator from using those again
+    inside, outside = torch.empty(2, M, dtype=torch.float64, device=z.device)
     for first in range(0, M, chunk):
         part = slice(first, min(first + chunk, M))
         densities = pairwise_log_prob(rows, z[part])  # [n, M]
-        inside.append(log_q[part] - (densities.logsumexp(1) - math.log(M)))
-        if M > 1:
-            own = torch.arange(part.start, part.stop, device=z.device)
-            densities[torch.arange(len(own), device=z.device), own] = -math.inf
-            outside.append(log_q[part] - (densities.logsumexp(1) - math.log(M - 1)))
-    values = torch.cat(inside).double()
-    ceiling = math.log(M)
-    error = float(values.std() / math.sqrt(M)) if M > 1 else None
-    value = float(values.mean())
-    upper = float(torch.cat(outside).double().mean()) if M > 1 else math.inf
-    return Information(value, error, ceiling, value > 0.95 * ceiling, upper if math.isfinite(upper) else None, values)
+        inside[part] = log_q[part] - (densities.logsumexp(1) - math.log(M))
+        own = torch.arange(part.start, part.stop, device=z.device)
+        densities[own - part.start, own] = -math.inf
+        outside[part] = log_q[part] - (densities.logsumexp(1) - math.log(max(1, M - 1)))
+    ceiling, value, upper = math.log(M), float(inside.mean()), float(outside.mean())
+    error = float(inside.std() / math.sqrt(M)) if M > 1 else None
+    return Information(value, error, ceiling, value > 0.95 * ceiling, upper if math.isfinite(upper) else None, inside)
 
 
 @torch.no_grad()
@@ -111,11 +108,11 @@ def neighbour_entropy(codes: Tensor, k: int = NEIGHBOUR, chunk: int = 512) -> tu
     if k >= N:
         raise ValueError(f"{N} codes have no {k}-th neighbours")
     codes = codes.double() - codes.double().mean(0)
-    distances = []
+    found = torch.empty(N, dtype=torch.float64, device=codes.device)
+    chunk = min(chunk, max(1, ACTIVATIONS // N))
     for first in range(0, N, chunk):
         among = torch.cdist(codes[first : first + chunk], codes, compute_mode="use_mm_for_euclid_dist")
-        distances.append(among.kthvalue(k + 1, dim=1).values)  # the nearest is the code itself
-    found = torch.cat(distances)
+        found[first : first + chunk] = among.kthvalue(k + 1, dim=1).values  # the nearest is the code itself
     precise = 1e-6 * codes.square().sum(1).mean().sqrt()  # products of float64 do not tell smaller distances from none
     if bool((found <= precise).any()):
         return -math.inf, None
