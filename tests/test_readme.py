@@ -47,7 +47,7 @@ def test_the_readme_has_examples() -> None:
 def test_commands_and_python_run_in_order(folder: Path, zentence: Any) -> None:
     for command in COMMANDS:
         options = ["--out", "captions"] if command.endswith("corpus make captions") else []
-        result = zentence(*shlex.split(command)[1:], *options, cwd=folder, timeout=300)
+        result = zentence(*shlex.split(command)[1:], *options, cwd=folder, timeout=1200)
         assert "Traceback" not in result.err, command
     for number, code in enumerate(code for language, code in BLOCKS if language == "python"):
         change = code.replace("callbacks=[print]", f'callbacks=[print], out="runs/python-{number}"')

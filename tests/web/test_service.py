@@ -107,7 +107,7 @@ def test_map_and_places_on_it(client: TestClient, space: LatentSpace, service: S
     placed = post(client, "project", codes=corpus.codes[:2].tolist())
     assert columns(placed) == pytest.approx(points[:2], abs=1e-4)
     assert client.get("/api/map/tsne").json()["status"] in ("running", "ready")
-    assert service.need_views().tsne.wait() is not None
+    assert service.need_views().tsne.wait() is not None, service.need_views().tsne.state()
     found = client.get("/api/map/tsne").json()
     there = tsne(corpus.codes)
     assert columns(found) == pytest.approx(there, rel=1e-3, abs=1e-3)

@@ -109,7 +109,8 @@ def _reported(subject: Subject, store: TokenStore, what: str) -> Iterator[str]:
 
 
 def _perplexities(subject: Subject, recorder: Recorder) -> None:
-    samples = draw_samples(subject, WRITTEN, "sample")
+    known = WRITTEN if subject.training is None else max(SAMPLES, len(subject.training))
+    samples = draw_samples(subject, min(WRITTEN, known), "sample")  # more than the model has read would tell no more
     cut = sum(len(row) == most_words(subject) for row in samples)  # they have no <eos> of their own
     if subject.reference is not None and not subject.reference.has_code and subject.wants("forward_ppl"):
         nats, words = reference_nats(subject, subject.reference, samples)

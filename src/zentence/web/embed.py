@@ -63,7 +63,9 @@ def main() -> int:
     except ImportError as error:
         print(f"{error.name} is not installed (pip install 'zentence[tasks]')", file=sys.stderr)
         return 2
-    np.save(sys.stdout.buffer, points, allow_pickle=False)
+    made = io.BytesIO()
+    np.save(made, points, allow_pickle=False)  # NumPy asks a real file for its position, which a pipe has not
+    sys.stdout.buffer.write(made.getvalue())
     return 0
 
 
