@@ -127,7 +127,7 @@ def row(technique: Technique, content: dict[str, Any]) -> str:
     def number(name: str, digits: int = 2) -> str:
         return f"{found[name]['value']:.{digits}f}" if name in found else ""
 
-    units = f"{found['active_units']['value']:.0f} of {found['active_units']['details']['of']}"
+    active = found.get("active_units")
     cells = [
         technique.name,
         technique.source,
@@ -137,7 +137,7 @@ def row(technique: Technique, content: dict[str, Any]) -> str:
         "" if technique.target is None else f"{technique.target:g}",
         number("rate"),
         number("mutual_information"),
-        units if "active_units" in found else "",
+        "" if active is None else f"{active['value']:.0f} of {active['details']['of']}",
         number("shuffled_code_gap"),
         f"{content['seconds']:.0f}",
     ]
