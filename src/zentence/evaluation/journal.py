@@ -8,7 +8,9 @@ import hashlib
 import io
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -19,6 +21,7 @@ from zentence.errors import ZentenceError
 from zentence.files import write_atomically
 
 FOLDER = ".evaluation"
+STALE_SECONDS = 7 * 24 * 3600
 Arrays = dict[str, np.ndarray]
 
 
@@ -72,13 +75,15 @@ class Journal:
         self.put(name, {"json": np.array(json.dumps(content))})
 
     def remove(self) -> None:
-        """Forget everything: the evaluation is complete."""
+        """Forget everything: the evaluation is complete. Journals that nobody went on with for a week go too."""
         if self.folder is None:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
-        parent = self.folder.parent
-        if parent.is_dir() and not any(parent.iterdir()):
-            parent.rmdir()
+        with suppress(OSError):  # another evaluation may be tidying up as well
+            for other in self.folder.parent.iterdir():
+                if time.time() - other.stat().st_mtime > STALE_SECONDS:
+                    shutil.rmtree(other, ignore_errors=True)
+            self.folder.parent.rmdir()  # fails while others are there
 
     def _path(self, name: str) -> Path:
         assert self.folder is not None

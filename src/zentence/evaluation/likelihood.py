@@ -36,11 +36,6 @@ class Bounds(NamedTuple):
     under_priors: dict[str, "Weighted"]  # with other priors in the place of the model's
 
     @property
-    def least_effective(self) -> Tensor:
-        """The effective samples under that prior, the model's own included, which leaves fewest."""
-        return torch.stack([self.effective_samples, *(w.effective_samples for w in self.under_priors.values())]).amin(0)
-
-    @property
     def elbo(self) -> Tensor:
         """−ELBO = distortion + rate; no bound for a model with averaged codes, as it charges one of them."""
         return self.distortion + self.rate
@@ -85,7 +80,7 @@ def bounds(
     log_sum_squares = log_sum.clone()
     distortion, eos = torch.zeros_like(log_sum), torch.zeros_like(log_sum)
     sampled_rate = torch.zeros_like(log_sum)
-    kept = [torch.empty(0, B, dtype=torch.float64)]
+    kept = torch.empty(num_samples if keep_weights else 0, B, dtype=torch.float64)
     under = {name: (log_sum.clone(), log_sum.clone()) for name in priors or {}}
     for first in range(0, num_samples, chunk):
         count = min(chunk, num_samples - first)
@@ -99,7 +94,7 @@ def bounds(
         eos -= eos_of(tokens, batch).sum(0)
         sampled_rate += log_ratio.sum(0)
         if keep_weights:
-            kept.append(log_weight.cpu())
+            kept[first : first + count] = log_weight
         for name, density in (priors or {}).items():
             swapped = (log_q.double() - density.log_prob(z).double()).view(count, L, B).sum(1)
             under[name] = _add(under[name], log_likelihood - swapped)
@@ -113,7 +108,7 @@ def bounds(
         q.center,
         eos / num_samples,
         closed.per_dimension,
-        torch.cat(kept),
+        kept,
         {name: Weighted(math.log(num_samples) - w, (2.0 * w - squares).exp()) for name, (w, squares) in under.items()},
     )
 

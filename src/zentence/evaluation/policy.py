@@ -16,7 +16,7 @@ class SamplePolicy(NamedTuple):
     """
 
     samples: int | None = None  # K; None: chosen for each sentence by a pilot
-    tolerance: float = 0.2  # nats: the standard error of a sentence's bound that the pilot aims at
+    tolerance: float = 0.25  # nats: the standard error of a sentence's bound that the pilot aims at
 
     @property
     def name(self) -> str:

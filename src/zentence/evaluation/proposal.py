@@ -24,6 +24,9 @@ PAIRS = 4  # of codes ± ε at which gradients are taken
 FIRST = 16  # codes of the proposal by which the weights' spread is first judged
 MISSED = 4.0  # a pilot of n codes misses the largest weights: its variance is taken as 1 + 4/n times what it finds
 WORSE = 1.0  # nats by which an adapted posterior's −ELBO may exceed the posterior's; their noise is less
+OTHER_PRIORS = (
+    2.0  # tolerances that a sentence's bound under another prior may be off: codes are adapted to the model's
+)
 JUDGED = 8  # a pilot goes on until it has at least this part of the codes that it asks for
 _TOKENS = 2048  # decoded at once with gradients
 _MOST_CURVATURE = 0.5  # of log-weights in units of q's scale: p(z|x) is taken as at most √2 times as wide as q
@@ -55,7 +58,7 @@ def explore(
     """Choose proposals and numbers of codes for a batch; without a policy only q's own figures are wanted.
 
     Gaussian posteriors are adapted; flows, and models that average the states of several codes, are taken as they are.
-    The numbers of codes are enough for bounds under `priors` too.
+    The numbers of codes are enough for bounds under `priors` too, at twice the tolerance.
     """
     if not isinstance(q, DiagonalGaussian) or model.averaged_codes > 1:
         found = bounds(model, batch, FIRST, noise.fork("plain"), q, priors=priors)
@@ -102,8 +105,15 @@ def _needed(policy: SamplePolicy | None, found: Bounds, drawn: int) -> Tensor:
     """Return how many codes [B] the spread of a pilot's weights asks for; none without a policy."""
     if policy is None:
         return torch.zeros(len(found.rate), dtype=torch.int64)
-    variance = (drawn / found.least_effective - 1.0) * (drawn / (drawn - 1.0))
-    return policy.needed(variance * (1.0 + MISSED / drawn))
+    variance = _relative_variance(found.effective_samples, drawn)
+    for other in found.under_priors.values():
+        variance = torch.maximum(variance, _relative_variance(other.effective_samples, drawn) / OTHER_PRIORS**2)
+    return policy.needed(variance)
+
+
+def _relative_variance(effective: Tensor, drawn: int) -> Tensor:
+    """Return the variance of weights over their squared mean, from the effective number of so many."""
+    return (drawn / effective - 1.0) * (drawn / (drawn - 1.0)) * (1.0 + MISSED / drawn)
 
 
 def rows_of(batch: Batch, rows: Tensor) -> Batch:
