@@ -13,7 +13,7 @@ help:
 	@echo "make check      lint, format check, types, tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make bench      speed, as ratios within one run"
-	@echo "make techniques every technique on the built-in corpus; fills the table of docs/techniques.md (20 minutes)"
+	@echo "make techniques every technique on the built-in corpus; fills the table of docs/techniques.md"
 	@echo "make format     rewrite the sources in the project's format"
 
 # torch first and alone: whatever asks for torch later finds it there and adds nothing
