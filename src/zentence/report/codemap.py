@@ -1,6 +1,6 @@
 """Codes of many sentences in two dimensions: principal components, and t-SNE (van der Maaten and Hinton 2008)."""
 
-import warnings
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zentence.latent.maps import principal_components, tsne
 from zentence.report.picture import RAMP, SERIES, Picture, dots, draw_picture, shown_name
 from zentence.report.record import Numbers
 
 MOST_LABELS = len(SERIES) - 1
-PERPLEXITY = 30.0
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,14 @@ def map_codes(
     seed: int,
 ) -> CodeMap:
     """Lay codes [N, D] out in two dimensions; colour by label where there are labels, else by fifths of length."""
-    centered = codes.astype(np.float64) - codes.mean(0, dtype=np.float64)
-    _, sizes, axes = np.linalg.svd(centered, full_matrices=False)
-    axes = axes[:2] * np.sign(axes[:2, np.abs(axes[:2]).argmax(1)].diagonal())[:, None]  # a direction has no sign
-    principal = np.zeros((len(codes), 2))
-    principal[:, : len(axes)] = centered @ axes.T
-    share = np.concatenate((sizes**2, [0.0, 0.0])) / max(float((sizes**2).sum()), 1e-300)
+    principal, shares = principal_components(codes)
     if labels is not None and label_names is not None:
         groups, names = _label_groups(labels, label_names)
         by = "label"
     else:
         groups, names = _length_groups(lengths)
         by = "length"
-    return CodeMap(principal, (float(share[0]), float(share[1])), _tsne(centered, seed), groups, names, by)
+    return CodeMap(principal, (float(shares[0]), float(shares[1])), _tsne(codes, seed), groups, names, by)
 
 
 def _label_groups(labels: NDArray[np.int32], names: Sequence[str]) -> tuple[NDArray[np.int64], list[str]]:
@@ -73,21 +68,11 @@ def _length_groups(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[
     return groups.astype(np.int64), names
 
 
-def _tsne(codes: Numbers, seed: int) -> Numbers | None:
+def _tsne(codes: NDArray[np.float32], seed: int) -> Numbers | None:
     """Return t-SNE places; None without scikit-learn, or for too few different codes."""
-    if len(np.unique(codes, axis=0)) < 10:
+    if len(np.unique(codes, axis=0)) < 10 or importlib.util.find_spec("sklearn") is None:
         return None
-    try:
-        from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        return None
-    method = TSNE(
-        n_components=2, perplexity=min(PERPLEXITY, (len(codes) - 1) / 3), init="pca", random_state=seed, max_iter=750
-    )
-    with warnings.catch_warnings(), threadpool_limits(1):  # sums in one order: the same picture every time
-        warnings.simplefilter("ignore")
-        return np.asarray(method.fit_transform(codes), dtype=np.float64)
+    return tsne(codes, seed)
 
 
 def draw_map(codes: CodeMap, number: int, unit: str, neighbours: bool) -> Picture | None:
