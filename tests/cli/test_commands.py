@@ -178,6 +178,21 @@ def test_sample(zentence: Any, preloaded: Any, model: Path, language_model: Path
     assert drawn[0]["method"] == "sample"
 
 
+def test_sample_from_a_prior_of_training_sentences(preloaded: Any, model: Path, language_model: Path) -> None:
+    by_kind = {
+        kind: preloaded("sample", model, "-n", 4, "--prior", kind, "--prior-sentences", 20, "--components", 2, "--json")
+        for kind in ("aggregate", "mixture")
+    }
+    own = preloaded("sample", model, "-n", 4, "--json").json
+    assert own["prior"] == "model"
+    for kind, shown in by_kind.items():
+        assert shown.json["prior"] == kind
+        assert len(shown.json["sentences"]) == 4
+    assert preloaded("sample", model, "--prior", "agregate", expect=2).err.strip().endswith("Did you mean 'aggregate'?")
+    assert "no prior to swap" in preloaded("sample", language_model, "--prior", "mixture", expect=2).err
+
+
+
 @pytest.mark.parametrize("method", ["sample", "beam"])
 def test_sample_by_other_methods(preloaded: Any, model: Path, method: str) -> None:
     options = ["--top-k", 5, "--top-p", 0.9, "--temperature", 0.7] if method == "sample" else ["--beam", 3]

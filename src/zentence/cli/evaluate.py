@@ -1,9 +1,8 @@
 """`zentence evaluate`."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +18,8 @@ from zentence.cli.output import (
     print_lines,
     warn,
 )
-from zentence.errors import ZentenceError, suggestion
+from zentence.cli.priors import Components, Prior, PriorSentences, check_prior, swap, training_corpus
+from zentence.errors import ZentenceError
 
 if TYPE_CHECKING:
     from zentence.corpora import TokenStore
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from zentence.evaluation.subject import Subject
     from zentence.latent.space import LatentSpace
     from zentence.model import LatentLM
-
-_PRIORS = ("aggregate", "mixture")
 
 
 def evaluate(
@@ -51,16 +49,9 @@ def evaluate(
         typer.Option("--tolerance", min=0.01, help="auto: standard error of a sentence's iw_nll to aim at, nats."),
     ] = 0.25,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N sentences.")] = None,
-    prior: Annotated[
-        str | None,
-        typer.Option("--prior", metavar="|".join(_PRIORS), help="Measure under a prior made of training sentences."),
-    ] = None,
-    prior_sentences: Annotated[
-        int, typer.Option("--prior-sentences", min=1, help="Training sentences of such a prior.")
-    ] = 2000,
-    components: Annotated[
-        int, typer.Option("--components", min=1, help="Gaussians of a mixture fitted to training codes.")
-    ] = 100,
+    prior: Prior = None,
+    prior_sentences: PriorSentences = 2000,
+    components: Components = 100,
     autoencoder: Annotated[
         Path | None, typer.Option("--autoencoder", help="A model directory whose MELBO stands beside melbo_nll.")
     ] = None,
@@ -91,8 +82,7 @@ def evaluate(
     if model is None:
         raise ZentenceError("Give a model directory, or --list")
     chosen, policy = _metrics(metrics), _policy(samples, tolerance)
-    if prior is not None and prior not in _PRIORS:
-        raise ZentenceError(f"Unknown prior '{prior}'.{suggestion(prior, _PRIORS)}")
+    check_prior(prior)
     space = load_space(model, device, threads)
     subject = _subject(space, model, split, limit, seed, policy, chosen, prior is not None)
     subject.prior_sentences, subject.prior_components, subject.rival_nll = prior_sentences, components, rival_nll
@@ -100,7 +90,11 @@ def evaluate(
     subject.autoencoder = _beside(space, autoencoder, device, with_code=True)
     subject.reference = _beside(space, reference, device, with_code=False)
     if prior is not None:
-        _swap(subject, prior)
+        assert subject.training is not None
+        subject.prior = swap(
+            space, prior, subject.training, sentences=prior_sentences, components=components, seed=seed
+        )
+        subject.split = f"{subject.split} ({prior} prior)"
     subject.journal = _journal(model, subject, chosen, prior, beside)
     found = _compute(subject, chosen)
     if not found.measurements:
@@ -151,18 +145,20 @@ def _subject(
     )
     training = None
     if split is None:
-        corpus = _corpus(space)
+        corpus = training_corpus(space)
         store, name, source = corpus.splits["valid"], "valid", corpus.source_nll("valid", limit)
         training = corpus.splits["train"]
     else:
-        with _bar() as progress:
+        from zentence.training.progress import phase_bar
+
+        with phase_bar() as progress:
             store = open_split(
                 split, space.vocabulary, space.settings.corpus, progress=lambda d, t: progress("reading", d, t)
             )
         name, source = split.name, source_nll([Origin(split, store.labels is not None)], limit)
         if needs_training:
             try:
-                training = _corpus(space).splits["train"]
+                training = training_corpus(space).splits["train"]
             except ZentenceError as error:
                 if swaps_prior:
                     raise
@@ -197,24 +193,6 @@ def _own_name(folder: Path, name: str, store: "TokenStore") -> str:
     return name
 
 
-def _corpus(space: "LatentSpace") -> Any:
-    from zentence.corpora.prepare import prepare
-    from zentence.corpora.readers import is_stream
-
-    files = space.settings.corpus
-    if not files.train or any(is_stream(file) for file in (*files.train, *files.valid, *files.test)):
-        raise ZentenceError("This model's training text is not in a file: give a file with --split")
-    with _bar() as progress:
-        return prepare(
-            files,
-            files.train,
-            files.valid,
-            files.test,
-            vocabulary=space.vocabulary,
-            progress=lambda done, total: progress("reading", done, total),
-        )
-
-
 def _beside(space: "LatentSpace", folder: Path | None, device: str, *, with_code: bool) -> "LatentLM | None":
     """Load a model that stands beside the evaluated one; it must read the same words."""
     if folder is None:
@@ -225,24 +203,6 @@ def _beside(space: "LatentSpace", folder: Path | None, device: str, *, with_code
     if other.vocabulary.hash != space.vocabulary.hash:
         raise ZentenceError(f"{folder} has another tokeniser than the evaluated model: train it on the same text")
     return other.model
-
-
-def _swap(subject: "Subject", kind: str) -> None:
-    from zentence.evaluation.priors import swap_prior
-
-    assert subject.training is not None
-    with _bar() as progress:
-        swap_prior(
-            subject.model,
-            kind,
-            subject.training,
-            sentences=subject.prior_sentences,
-            components=subject.prior_components,
-            seed=subject.seed,
-            progress=lambda done, total: progress("training codes", done, total),
-        )
-    subject.prior = f"{kind} of {min(subject.prior_sentences, len(subject.training)):,} training sentences"
-    subject.split = f"{subject.split} ({kind} prior)"
 
 
 def _journal(
@@ -276,31 +236,11 @@ def _note(message: str) -> None:
 
 def _compute(subject: "Subject", chosen: Sequence[str] | None) -> "Recorder":
     from zentence.evaluation.suite import evaluate_subject
+    from zentence.training.progress import phase_bar
 
-    with _bar() as progress:
+    with phase_bar() as progress:
         subject.progress = progress
         return evaluate_subject(subject, chosen)
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield progress(what, done, total): a bar for each thing that is computed, one after the other."""
-    from zentence.training.progress import progress_bar
-
-    with ExitStack() as stack:
-        shown: tuple[str, int] | None = None
-        update: Callable[[int], None] = lambda _done: None  # noqa: E731
-
-        def progress(what: str, done: int, total: int) -> None:
-            nonlocal shown, update
-            if shown != (what, total):
-                stack.close()
-                unit = "bytes" if what == "reading" else ""
-                update = stack.enter_context(progress_bar(what, total, unit=unit))
-                shown = (what, total)
-            update(done)
-
-        yield progress
 
 
 def _keep(folder: Path, subject: "Subject", found: "Recorder") -> None:

@@ -8,6 +8,7 @@ import typer
 
 from zentence.cli.generation import CHUNK, Words, checked_chunks, print_json_rows, stream_texts, writes_sentences
 from zentence.cli.output import Device, Json, Model, Seed, Threads, load_space
+from zentence.cli.priors import Components, Prior, PriorSentences, check_prior, swap, training_corpus
 
 
 @writes_sentences
@@ -15,6 +16,9 @@ def sample(
     model: Model,
     n: Annotated[int, typer.Option("-n", min=1, help="How many sentences.")] = 10,
     scale: Annotated[float, typer.Option("--scale", min=0.0, help="Spread of the prior's codes; 1: the prior.")] = 1.0,
+    prior: Prior = None,
+    prior_sentences: PriorSentences = 2000,
+    components: Components = 100,
     *,
     words: Words,
     seed: Seed = 0,
@@ -22,11 +26,15 @@ def sample(
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Write new sentences, from codes drawn from the prior."""
+    """Write new sentences, from codes drawn from the prior, or from a prior made of training sentences."""
     from zentence.training.progress import progress_bar
 
     words.options(seed)  # complains before the model is read
+    check_prior(prior)
     space = load_space(model, device, threads)
+    if prior is not None:
+        training = training_corpus(space).splits["train"]
+        swap(space, prior, training, sentences=prior_sentences, components=components, seed=seed)
     options = words.options(seed, "greedy" if space.model.has_code else "sample")
 
     def written() -> Iterator[str]:
@@ -36,7 +44,9 @@ def sample(
 
     with progress_bar("sampling", n, unit="sentences") as update:
         if json:
-            print_json_rows(written(), "sentences", scale=scale, seed=seed, method=options["method"])
+            print_json_rows(
+                written(), "sentences", scale=scale, prior=prior or "model", seed=seed, method=options["method"]
+            )
         else:
             for text in written():
                 print(text)

@@ -4,7 +4,7 @@ import atexit
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from numbers import Real
 from time import monotonic
@@ -65,7 +65,8 @@ class Display(AbstractContextManager["Display"]):
         self._out.show(None)
         resumed = [("resumed at step", _count(event, "tick"))] if event.get("resumed") else []
         self._out.say([("folder", _clean(event.get("folder", ""))), *resumed])
-        self._out.say(_corpus(event.get("corpus", {})))
+        if corpus := event.get("corpus"):
+            self._out.say(_corpus(corpus))
         self._steps = [int(stage.get("steps", 0)) for stage in event.get("stages", [])]
         model, device = f"{_count(event, 'parameters')} parameters", _clean(event.get("device", "?"))
         self._out.say([("model", model), ("device", device), ("steps", f"{sum(self._steps):,}")])
@@ -134,6 +135,25 @@ def progress_bar(description: str, total: int | None, *, unit: str) -> Iterator[
 
         update(0)
         yield update
+
+
+@contextmanager
+def phase_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield progress(what, done, total): a bar for each thing that is computed, one after the other."""
+    with ExitStack() as stack:
+        shown: tuple[str, int] | None = None
+        update: Callable[[int], None] = lambda _done: None  # noqa: E731
+
+        def progress(what: str, done: int, total: int) -> None:
+            nonlocal shown, update
+            if shown != (what, total):
+                stack.close()
+                unit = "bytes" if what == "reading" else ""
+                update = stack.enter_context(progress_bar(what, total, unit=unit))
+                shown = (what, total)
+            update(done)
+
+        yield progress
 
 
 @dataclass
