@@ -68,6 +68,7 @@ def test_the_nearest_sentence_is_that_of_brute_force(searched: int) -> None:
     lengths = np.array([len(b.split()) for b in training])
     found = nearest(samples, iter(training), searched)
     assert found.distance.tolist() == edits.min(1).tolist()
+    assert found.number.tolist() == edits.argmin(1).tolist()
     assert found.ter == pytest.approx(np.minimum(edits / lengths, 1.0).min(1))
     assert found.distance[15] == 0 and found.ter[15] == 0.0
     assert found.distance[16] >= 3 and found.ter[16] == 1.0, "words that no sample has must not equal each other"

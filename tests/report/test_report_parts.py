@@ -1,4 +1,4 @@
-"""What a report computes itself: nearest sentences, code maps, smoothed curves, digits, marked words."""
+"""What a report computes itself: code maps, smoothed curves, digits, marked words."""
 
 from pathlib import Path
 from typing import Any
@@ -6,39 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zentence.corpora import TokenStore, Vocabulary, open_split
 from zentence.evaluation.measurement import Measurement
 from zentence.report import charts
 from zentence.report.codemap import map_codes
-from zentence.report.nearest import nearest_sentences
 from zentence.report.record import Histogram, read_records, table, vector
 from zentence.report.sections import marked, shown_value
-from zentence.settings import CorpusSettings
-
-
-def word_distance(one: list[int], other: list[int]) -> int:
-    """The textbook recursion."""
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        before, row = row, [i]
-        for j, b in enumerate(other, 1):
-            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (a != b)))
-    return row[-1]
-
-
-def test_nearest_against_all_pairs(make_run: Any) -> None:
-    folder = make_run()
-    vocabulary = Vocabulary.load(folder / "tokenizer.json")
-    store: TokenStore = open_split(folder / "train.txt", vocabulary, CorpusSettings())
-    random = np.random.default_rng(1)
-    queries = [random.integers(3, len(vocabulary), size=size) for size in (1, 2, 5, 9, 14, 40)]
-    queries += [store.sentence(7), np.zeros(0, dtype=np.int64), store.sentence(3)[:-1]]
-    rows = [store.sentence(n).tolist() for n in range(len(store))]
-    found = nearest_sentences(store, queries)
-    for query, (number, distance) in zip(queries, found, strict=True):
-        assert distance == min(word_distance(query.tolist(), row) for row in rows)
-        assert distance == word_distance(query.tolist(), rows[number])
-    assert found[6] == (rows.index(rows[7]), 0)
 
 
 def test_running_mean_against_a_loop() -> None:

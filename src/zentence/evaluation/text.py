@@ -69,10 +69,12 @@ def translation_edit_rate(edits: NDArray[Any], reference_words: NDArray[Any]) ->
 
 
 class Nearest(NamedTuple):
-    """Of each sample [N]: its least edit distance to any training sentence, and its least TER to any (0 to 1)."""
+    """Of each sample [N]: its least edit distance to any training sentence, its least TER to any (0 to 1), and the
+    number of the first training sentence at the least distance (-1 without any)."""
 
     distance: NDArray[np.int64]
     ter: NDArray[np.float64]
+    number: NDArray[np.int64]
 
 
 def nearest(samples: Sequence[str], training: Iterable[str], searched: int = SEARCHED_AT_ONCE) -> Nearest:
@@ -86,14 +88,16 @@ def nearest(samples: Sequence[str], training: Iterable[str], searched: int = SEA
     speller = Speller()
     spelt = [speller.spell(sample) for sample in samples]
     distance = np.full(len(spelt), np.iinfo(np.int64).max)
-    ter = np.ones(len(spelt))
+    ter, number, seen = np.ones(len(spelt)), np.full(len(spelt), -1), 0
     for chunk in _chunks(training, searched):
         rows = [speller.spell_known(sentence) for sentence in chunk]
         lengths = np.array([len(row) for row in rows])
         edits = process.cdist(spelt, rows, scorer=Levenshtein.distance, dtype=np.int32)
-        distance = np.minimum(distance, edits.min(1, initial=np.iinfo(np.int32).max))
+        least = edits.min(1)
+        number = np.where(least < distance, seen + edits.argmin(1), number)
+        distance, seen = np.minimum(distance, least), seen + len(chunk)
         ter = np.minimum(ter, translation_edit_rate(edits, lengths).min(1, initial=1.0))
-    return Nearest(distance, ter)
+    return Nearest(distance, ter, number)
 
 
 def _chunks(sentences: Iterable[str], size: int) -> Iterator[list[str]]:

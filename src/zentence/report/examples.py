@@ -11,10 +11,10 @@ from zentence.corpora import TokenStore
 from zentence.corpora.prepare import open_split, prepare
 from zentence.corpora.readers import LabelMode, is_stream
 from zentence.errors import ZentenceError
+from zentence.evaluation.text import nearest
 from zentence.latent.space import LatentSpace
 from zentence.noise import derive_key
 from zentence.report.codemap import CodeMap, map_codes
-from zentence.report.nearest import nearest_sentences
 from zentence.report.record import Numbers, Record
 
 SAMPLES, RECONSTRUCTIONS, INTERPOLATIONS, STEPS = 12, 8, 3, 7
@@ -134,13 +134,14 @@ def _samples(space: LatentSpace, training: TokenStore | None, seed: int, gaps: d
     if training is None:
         return [Sample(text) for text in texts]
     try:
-        found = nearest_sentences(training, space.vocabulary.encode_batch(texts))
+        known = (space.vocabulary.decode(training.sentence(number)) for number in range(len(training)))
+        found = nearest(texts, known)
     except ImportError:
         gaps["training"] = "the nearest training sentence needs rapidfuzz: pip install 'zentence[metrics]'"
         return [Sample(text) for text in texts]
     return [
-        Sample(text, space.vocabulary.decode(training.sentence(number)), distance)
-        for text, (number, distance) in zip(texts, found, strict=True)
+        Sample(text, space.vocabulary.decode(training.sentence(int(number))), int(distance))
+        for text, number, distance in zip(texts, found.number, found.distance, strict=True)
     ]
 
 
