@@ -5,6 +5,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,22 @@ def test_serve_answers_and_stops(zentence: Any, preloaded: Any, model: Path, end
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out.splitlines()[-1]) == (0, "Stopped.")
     assert "Traceback" not in err
+
+
+def test_a_request_at_hand_is_answered_before_the_end(zentence: Any, model: Path) -> None:
+    process = zentence.start("serve", model, "--port", 0)
+    address = process.stdout.readline().split()[-1]
+    size = json.loads(get(f"{address}api/model")[1])["size"]
+    question = {"codes": [[0.1 * n] * size for n in range(64)], "method": "sample", "max_words": 200}
+    with ThreadPoolExecutor(6) as pool:  # what is drawn shares no call: one after the other
+        answers = [pool.submit(post, f"{address}api/decode", {**question, "seed": n}) for n in range(6)]
+        answers[0].exception(60)
+        process.send_signal(signal.SIGTERM)
+        assert not all(answer.done() for answer in answers), "nothing was at hand any more"
+        assert [len(answer.result(60)["sentences"]) for answer in answers] == [64] * 6
+    assert process.communicate(timeout=60)[0].splitlines()[-1] == "Stopped."
+    with pytest.raises(urllib.error.URLError):
+        get(f"{address}healthz")
 
 
 def test_a_port_in_use_is_said_before_the_model_is_read(preloaded: Any, tmp_path: Path) -> None:
