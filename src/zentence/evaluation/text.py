@@ -194,6 +194,31 @@ def self_bleu(sentences: Sequence[str], order: int = 4) -> NDArray[np.float64]:
     return np.array(values)
 
 
+def pool_bleu(sentences: Sequence[str], references: Iterable[str], order: int = 4) -> NDArray[np.float64]:
+    """Return the sentence BLEU [N], 0 to 100, of each sentence against all references at once (paper 5, C.2.1).
+
+    sacrebleu's formula with exponential smoothing and effective order, as in `self_bleu`. It grows with the references,
+    of which only the largest count of each n-gram is held.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    most: dict[tuple[str, ...], int] = {}
+    found: set[int] = set()
+    for reference in references:
+        found.add(len(words := reference.split()))
+        for ngram, count in count_ngrams(words, order).items():
+            most[ngram] = max(count, most.get(ngram, 0))
+    lengths, values = np.array(sorted(found), dtype=np.int64), []
+    for words in map(str.split, sentences):
+        correct = [0] * order
+        for ngram, count in count_ngrams(words, order).items():
+            correct[len(ngram) - 1] += min(count, most.get(ngram, 0))
+        total = [max(0, len(words) - n) for n in range(order)]
+        score = BLEU.compute_bleu(correct, total, len(words), _closest(lengths, len(words)), "exp", None, True, order)
+        values.append(float(score.score))
+    return np.array(values)
+
+
 def _closest(lengths: NDArray[np.int64], length: int) -> int:
     """Return the reference length nearest to the hypothesis's; of two, the shorter."""
     return int(min(np.unique(lengths), key=lambda other: (abs(int(other) - length), int(other)), default=0))

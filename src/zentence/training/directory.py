@@ -14,9 +14,11 @@ from zentence.settings import Settings
 
 OURS = (
     "settings.toml",
+    "fit.json",
     "tokenizer.json",
     "model.safetensors",
     "results.json",
+    "sentences",
     "log.jsonl",
     "checkpoints",
     "tensorboard",

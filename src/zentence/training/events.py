@@ -9,8 +9,8 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +19,7 @@ from zentence.errors import ZentenceError
 from zentence.files import write_atomically
 
 Event = dict[str, Any]
+Callback = Callable[[Event], None]
 _NOT_LOGGED = ("reading", "evaluating")
 
 
@@ -110,6 +111,16 @@ def tensorboard_writer(folder: Path, tick: int, wanted: str) -> _TensorBoard | N
             raise ZentenceError("TensorBoard is not installed: pip install 'zentence[tensorboard]'")
         return None
     return _TensorBoard(folder, tick)
+
+
+def open_logs(
+    stack: ExitStack, folder: Path, tick: int, tensorboard: str, callbacks: Sequence[Callback]
+) -> list[Callback]:
+    """Return callbacks with the log before them and TensorBoard after them, both closed with the stack."""
+    result: list[Callback] = [stack.enter_context(LogWriter(folder / "log.jsonl", tick)), *callbacks]
+    if (board := tensorboard_writer(folder / "tensorboard", tick, tensorboard)) is not None:
+        result.append(stack.enter_context(board))
+    return result
 
 
 @contextmanager

@@ -11,18 +11,16 @@ import torch
 
 from zentence import distributed
 from zentence.checkpoint import Checkpoint, load_best, load_into, save_best, save_checkpoint, tensors_of
-from zentence.corpora import Batches
 from zentence.errors import ZentenceError
 from zentence.noise import Noise, derive_key
 from zentence.schedules import Schedule
 from zentence.settings import OptimizerSettings, StageSettings, TrainingSettings
-from zentence.training.optimizers import load_optimizer, optimizer_tensors
+from zentence.training.optimizers import load_optimizer, optimizer_tensors, set_learning_rate
 from zentence.training.stages import StagePlan
 from zentence.training.state import TrainState
 from zentence.training.tracker import Tracker
-from zentence.training.trainable import Trainable
+from zentence.training.trainable import BatchSource, Trainable
 from zentence.training.updates import NonFiniteLossError, UpdateRule
-from zentence.types import Batch
 
 Event = dict[str, Any]
 Emit = Callable[[Event], None]
@@ -44,13 +42,13 @@ class StageRun:
     stage: StageSettings
     plan: StagePlan
     training: TrainingSettings
-    batches: Batches
+    batches: BatchSource
     device: torch.device
     state: TrainState
     folder: Path  # of the checkpoints
     fingerprint: dict[str, Any]  # what a resumed run must agree with
     validate: Callable[[], dict[str, float]]
-    describe: Callable[[Batch], str]
+    describe: Callable[[Any], str]
     emit: Emit
     interrupted: Callable[[], bool]
     tracker: Tracker = field(default_factory=Tracker)
@@ -87,8 +85,7 @@ def train_stage(run: StageRun) -> None:
         started = time.monotonic()
         batch = run.batches.batch(state.epoch, state.position).to(run.device)
         rate = run.optimizer_settings.learning_rate * run.learning_rate(state.update) * state.learning_rate_factor
-        for group in run.optimizer.param_groups:
-            group["lr"] = rate
+        set_learning_rate(run.optimizer, rate)
         torch.manual_seed(derive_key(seed, "step", state.tick, distributed.rank()))
         noise = Noise(derive_key(seed, "noise", state.tick), batch.index)
         try:

@@ -11,8 +11,16 @@ import numpy as np
 import torch
 
 from zentence import distributed
-from zentence.build import build_model, build_objective, complete, load_pretrained, with_lengths
-from zentence.checkpoint import initialise_from, load_checkpoint, load_settings_of, save_model, save_settings
+from zentence.build import build_model, build_objective, check_positions, complete, load_pretrained, with_lengths
+from zentence.checkpoint import (
+    given_vocabulary,
+    inherit,
+    initialise_from,
+    load_checkpoint,
+    load_settings_of,
+    save_model,
+    save_settings,
+)
 from zentence.corpora import Batches, TokenStore
 from zentence.corpora.prepare import Corpus, prepare
 from zentence.errors import ZentenceError
@@ -26,16 +34,14 @@ from zentence.noise import Noise, derive_key
 from zentence.schedules import build_schedule
 from zentence.settings import Settings
 from zentence.training.directory import check_directory, check_same_settings, claim_directory, default_directory
-from zentence.training.events import Event, LogWriter, catch_interrupts, tensorboard_writer
+from zentence.training.events import Callback, Event, catch_interrupts, open_logs
 from zentence.training.loop import InterruptedTraining, StageRun, train_stage
-from zentence.training.optimizers import build_optimizer
+from zentence.training.optimizers import build_optimizer, choose_trained
 from zentence.training.stages import StagePlan, plan_stages
 from zentence.training.state import TrainState
 from zentence.training.trainable import LatentTrainable
 from zentence.training.updates import UpdateRule, complete_updates, find_update
 from zentence.types import Batch
-
-Callback = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def train(
     callbacks: Sequence[Callback] = (),
 ) -> RunResult:
     """Train a model as settings say; the same as `zentence train`. Callbacks receive every event as a dictionary."""
-    settings = complete_updates(complete(_with_files(settings, corpus, valid, test, out)))
+    settings = complete_updates(complete(inherit(_with_files(settings, corpus, valid, test, out))))
     folder = Path(settings.out or default_directory(settings.corpus.train))
     distributed.start_processes()
     prepare_process(settings.training.threads)
@@ -71,7 +77,7 @@ def train(
             stored = complete_updates(complete(load_settings_of(folder)))
             settings = _with_lengths_of(stored, settings)
             check_same_settings(stored, settings)
-        text = prepare_shared(settings, callbacks)
+        text = prepare_shared(settings, callbacks, folder if resume else None)
         settings = with_lengths(settings, *_length_moments(text.splits["train"]))
         run = _Run(settings, folder, text, device, autocast, callbacks, stack)
         return run.go(resume=resume, overwrite=overwrite)
@@ -116,8 +122,11 @@ def _autocast(settings: Settings, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16
 
 
-def prepare_shared(settings: Settings, callbacks: Sequence[Callback]) -> Corpus:
-    """Prepare the corpus: the main process writes the cache, the others then read it."""
+def prepare_shared(settings: Settings, callbacks: Sequence[Callback], stored: Path | None = None) -> Corpus:
+    """Prepare the corpus: the main process writes the cache, the others then read it.
+
+    `stored` is the model directory of a run that goes on.
+    """
 
     def progress(done: int, total: int) -> None:
         if distributed.is_main():
@@ -125,7 +134,8 @@ def prepare_shared(settings: Settings, callbacks: Sequence[Callback]) -> Corpus:
                 callback({"event": "reading", "done": done, "total": total})
 
     files = settings.corpus
-    work = partial(prepare, files, files.train, files.valid, files.test, progress=progress)
+    vocabulary = given_vocabulary(settings, stored)
+    work = partial(prepare, files, files.train, files.valid, files.test, vocabulary=vocabulary, progress=progress)
     if distributed.is_main():
         result = work()
         distributed.barrier()
@@ -151,7 +161,8 @@ class _Run:
         self.device, self.autocast = device, autocast
         self.stack = stack
         self.callbacks = list(callbacks) if distributed.is_main() else []
-        self.model = build_model(settings, len(corpus.vocabulary)).to(device)
+        self.model = build_model(settings, *corpus.vocabulary.sizes).to(device)
+        check_positions(self.model, corpus.splits)
         training = settings.training
         tokens = training.batch_tokens or (2048 if training.batch_sentences is None else None)
         self.batches = Batches(
@@ -239,13 +250,9 @@ class _Run:
         return last and (self.folder / "results.json").is_file() and (self.folder / "model.safetensors").is_file()
 
     def _open_logs(self, tick: int) -> None:
-        if not distributed.is_main():
-            return
-        self.callbacks.insert(0, self.stack.enter_context(LogWriter(self.folder / "log.jsonl", tick)))
-        if (
-            board := tensorboard_writer(self.folder / "tensorboard", tick, self.settings.training.tensorboard)
-        ) is not None:
-            self.callbacks.append(self.stack.enter_context(board))
+        if distributed.is_main():
+            wanted = self.settings.training.tensorboard
+            self.callbacks = open_logs(self.stack, self.folder, tick, wanted, self.callbacks)
 
     def _announce(self, state: TrainState, warnings: list[str], resumed: bool) -> None:
         parameters = sum(p.numel() for p in self.model.parameters())
@@ -278,9 +285,11 @@ class _Run:
         objective = build_objective(stage, plan.epoch_steps, plan.steps).to(self.device)
         trainable = LatentTrainable(self.model, objective, word_dropout, stage.corruption.unknown_inputs, self.autocast)
         optimizer_settings = self.settings.optimizer_of(stage)
+        choose_trained(self.model, optimizer_settings)
         optimizer = build_optimizer(self.model, optimizer_settings)
         update_class, options = find_update(f"stages.{number}.update", stage.update)
         rule = update_class(options, trainable, optimizer, optimizer_settings, self._fresh_batch)
+        rule.accumulate = self.settings.training.accumulate
         return StageRun(
             trainable=trainable,
             optimizer=optimizer,
@@ -308,7 +317,7 @@ class _Run:
         return batch, Noise(derive_key(self.settings.training.seed, "inner noise", number), batch.index)
 
     def _describe(self, batch: Batch) -> str:
-        rows = [self.corpus.vocabulary.decode(row[1:].tolist()) for row in batch.source.ids[:2]]
+        rows = [self.corpus.vocabulary.decode(row.tolist()) for row in batch.target.ids[:2]]
         return "; ".join(f"{number}: {text[:60]!r}" for number, text in zip(batch.index.tolist(), rows, strict=False))
 
     @torch.no_grad()
@@ -361,6 +370,7 @@ class _Run:
                 samples=self.settings.evaluation.samples,
                 seed=self.settings.training.seed,
                 source_nll=self.corpus.source_nll(split),
+                folder=self.folder if distributed.is_main() else None,
                 progress=lambda done, total, s=split: self.emit(  # type: ignore[misc]
                     {"event": "evaluating", "split": s, "done": done, "total": total}
                 ),

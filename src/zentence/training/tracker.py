@@ -7,6 +7,7 @@ from torch import Tensor
 
 from zentence import distributed
 from zentence.evaluation.information import active_units
+from zentence.training.trainable import Rows
 from zentence.types import Batch, Terms
 
 WINDOW = 1024  # sentences whose posterior means tell which units are active
@@ -28,14 +29,17 @@ class Tracker:
         self.loss = 0.0
         self.scalars: dict[str, float] = {}
 
-    def record(self, terms: Terms, loss: Tensor, batch: Batch) -> None:
+    def record(self, terms: Terms, loss: Tensor, batch: Rows) -> None:
         """Count one update."""
         for name, values in terms.values.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(values.sum())
         self.sentences += batch.size
-        self.tokens += int(batch.target.lengths.sum())
-        self.loss += float(loss) * batch.global_size
-        self.rows += batch.global_size
+        rows = batch.size
+        if isinstance(batch, Batch):
+            self.tokens += int(batch.target.lengths.sum())
+            rows = batch.global_size
+        self.loss += float(loss) * rows
+        self.rows += rows
         self.scalars = terms.scalars
         if terms.center is not None:
             self.centers.append(terms.center)
@@ -48,7 +52,8 @@ class Tracker:
         result = {"loss": self.loss / max(1, self.rows)}
         result |= {name: distributed.total_number(value) / count for name, value in self.sums.items()}
         result |= self.scalars
-        result["tokens"] = distributed.total_number(self.tokens)
+        if tokens := distributed.total_number(self.tokens):
+            result["tokens"] = tokens
         if self.centers:
             centers = torch.cat(list(self.centers))
             result["active_units"], result["code_size"] = active_units(centers)[0], centers.shape[1]

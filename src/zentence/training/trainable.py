@@ -1,9 +1,9 @@
 """What the loop can train: anything with a forward pass that returns Terms, and the model it is about."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from zentence.corpora.corruption import corrupt
 from zentence.model import LatentLM
@@ -11,6 +11,35 @@ from zentence.noise import Noise
 from zentence.objectives import Objective
 from zentence.schedules import Schedule
 from zentence.types import Batch, Terms
+
+
+class Rows(Protocol):
+    """The loop's view of a batch: numbered rows; a `Batch` of sentences is one."""
+
+    @property
+    def index(self) -> Tensor:
+        """The rows' numbers [B] in their split: they key the noise."""
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+
+    @property
+    def weight(self) -> float:
+        """Its rows over those of an average batch."""
+
+    def to(self, device: torch.device) -> "Rows":
+        """Return the same rows on a device."""
+
+
+class BatchSource(Protocol):
+    """Makes any batch of any pass over the training rows directly, so that a restart needs no replay."""
+
+    def __len__(self) -> int:
+        """Return the number of batches in a pass."""
+
+    def batch(self, epoch: int, position: int) -> Rows:
+        """Return the batch at a position of a pass."""
 
 
 class Trainable(Protocol):
@@ -24,7 +53,7 @@ class Trainable(Protocol):
     def selection(self) -> str:
         """Name of the validation figure that selects the best weights."""
 
-    def __call__(self, batch: Batch, step: int, noise: Noise) -> Terms:
+    def __call__(self, batch: Any, step: int, noise: Noise) -> Terms:
         """Return the loss of a batch."""
 
     def after_update(self, terms: Terms) -> None:

@@ -15,11 +15,12 @@ from zentence.parts import Options as PartOptions
 from zentence.parts import Part, find_part, parse_options, plain
 from zentence.posteriors import POSTERIORS
 from zentence.settings import OptimizerSettings, Settings
+from zentence.training.accumulation import joined, parts_of
 from zentence.training.optimizers import add_l2, split_parameters, trained_parameters
-from zentence.training.trainable import Trainable
+from zentence.training.trainable import Rows, Trainable
 from zentence.types import Batch, Terms
 
-FreshBatch = Callable[[int], tuple[Batch, Noise]]
+FreshBatch = Callable[[int], tuple[Any, Noise]]
 """The n-th further training batch of a stage, beyond those that the loop hands out, with its noise: the same for
 the same n, whatever came before."""
 
@@ -27,7 +28,7 @@ the same n, whatever came before."""
 class NonFiniteLossError(Exception):
     """The loss of `batch`, or its gradient, is not a number."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Rows) -> None:
         super().__init__("the loss is not finite")
         self.batch = batch
 
@@ -43,6 +44,7 @@ class UpdateRule:
     paper: ClassVar[str] = ""
     needs_code: ClassVar[bool] = False
     needs_density_elsewhere: ClassVar[bool] = False  # asks the posterior for log q(z|x) at other sentences' codes
+    accumulate: int = 1  # parts of a batch whose gradients are added up
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class UpdateRule:
         """Validation figures asked for: `mutual_information` or nothing."""
         return frozenset()
 
-    def __call__(self, batch: Batch, step: int, noise: Noise) -> tuple[Terms, Tensor]:
+    def __call__(self, batch: Rows, step: int, noise: Noise) -> tuple[Terms, Tensor]:
         """Update once; return the terms and the loss of the whole batch."""
         raise NotImplementedError
 
@@ -75,11 +77,10 @@ class UpdateRule:
     def restore(self, state: dict[str, Any]) -> None:
         """Take up what `state` returned."""
 
-    def move(self, parameters: list[nn.Parameter], batch: Batch, step: int, noise: Noise) -> tuple[Terms, Tensor]:
+    def move(self, parameters: list[nn.Parameter], batch: Rows, step: int, noise: Noise) -> tuple[Terms, Tensor]:
         """Take one optimiser step on some of the parameters; the norm that is clipped is theirs."""
         self.optimizer.zero_grad(set_to_none=True)  # the optimiser leaves parameters without a gradient alone
-        terms = self.trainable(batch, step, noise)
-        (terms.loss * batch.weight).backward(inputs=parameters)  # type: ignore[no-untyped-call]
+        terms = self._gradients(parameters, batch, step, noise)
         distributed.sum_gradients(parameters)
         loss = distributed.total(terms.loss)
         add_l2(self.trainable.model, self.settings.l2)
@@ -91,6 +92,15 @@ class UpdateRule:
         self.optimizer.step()
         return terms, loss
 
+    def _gradients(self, parameters: list[nn.Parameter], batch: Rows, step: int, noise: Noise) -> Terms:
+        """Add up the gradients of a batch, part by part if the rule accumulates; return the terms of all of it."""
+        whole = self.accumulate == 1 or not isinstance(batch, Batch)
+        found = []
+        for part, own in [(batch, noise)] if whole else parts_of(batch, noise, self.accumulate):  # type: ignore[arg-type]
+            found.append(self.trainable(part, step, own))
+            (found[-1].loss * batch.weight).backward(inputs=parameters)  # type: ignore[no-untyped-call]
+        return joined(found)
+
 
 class Joint(UpdateRule):
     """All parameters at once."""
@@ -100,7 +110,7 @@ class Joint(UpdateRule):
     class Options(PartOptions):
         pass
 
-    def __call__(self, batch: Batch, step: int, noise: Noise) -> tuple[Terms, Tensor]:
+    def __call__(self, batch: Rows, step: int, noise: Noise) -> tuple[Terms, Tensor]:
         """Update once; return the terms and the loss of the whole batch."""
         terms, loss = self.move(self.parameters, batch, step, noise)
         self.trainable.after_update(terms)
@@ -143,7 +153,7 @@ class Aggressive(UpdateRule):
         """The mutual information, as long as the regime lasts."""
         return frozenset({"mutual_information"} if self.aggressive else ())
 
-    def __call__(self, batch: Batch, step: int, noise: Noise) -> tuple[Terms, Tensor]:
+    def __call__(self, batch: Rows, step: int, noise: Noise) -> tuple[Terms, Tensor]:
         """Train the encoder, then update decoder and prior once; or, after the regime, everything once."""
         inner = self._train_encoder(step) if self.aggressive else 0
         terms, loss = self.move(self.generation if self.aggressive else self.parameters, batch, step, noise)
