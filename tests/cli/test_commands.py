@@ -123,7 +123,11 @@ def test_train(trained: Any, captions: Path, recipe: str) -> None:
     names = {path.name for path in folder.iterdir()}
     assert names == {
         *("settings.toml", "tokenizer.json", "model.safetensors", "results.json", "log.jsonl", "checkpoints"),
+        "sentences",
     }
+    chosen = "nll" if recipe == "language-model" else "iw_nll"
+    with np.load(folder / "sentences" / "valid.npz", allow_pickle=False) as sentences:
+        assert sentences[chosen].mean() == pytest.approx(found[chosen]["value"], abs=1e-9)
     events = [json.loads(line) for line in lines_of(folder / "log.jsonl")]
     assert [event["event"] for event in events][:: len(events) - 1] == ["start", "end"]
     assert {"stage", "step", "validation"} <= {event["event"] for event in events}

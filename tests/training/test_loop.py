@@ -38,7 +38,8 @@ def test_a_run_tells_what_it_does_and_writes_a_model_directory(captions: Path, t
     logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [event["event"] for event in logged] == [k for k in kinds if k not in ("reading", "evaluating")]
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"settings.toml", "tokenizer.json", "model.safetensors", "results.json", "log.jsonl", "checkpoints"}
+    files = {"settings.toml", "tokenizer.json", "model.safetensors", "results.json", "log.jsonl"}
+    assert names == {*files, "checkpoints", "sentences"}
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(captions: Path, tmp_path: Path) -> None:

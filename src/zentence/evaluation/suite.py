@@ -21,6 +21,7 @@ from zentence.evaluation.policy import SamplePolicy
 from zentence.evaluation.reconstruction import reconstruction
 from zentence.evaluation.recorder import Recorder
 from zentence.evaluation.sampling import sampling
+from zentence.evaluation.sentences import write_sentences
 from zentence.evaluation.subject import Subject
 from zentence.model import LatentLM
 from zentence.settings import Settings
@@ -123,8 +124,12 @@ def evaluate_split(
     source_nll: Iterable[float] | None = None,
     progress: Progress | None = None,
     metrics: Sequence[str] = AFTER_TRAINING,
+    folder: Path | None = None,
 ) -> list[Measurement]:
-    """Measure a model on a split with K codes a sentence, as at the end of training."""
+    """Measure a model on a split with K codes a sentence, as at the end of training.
+
+    The figures of each sentence are written to `folder`, where one is given.
+    """
     subject = Subject(
         model,
         store,
@@ -138,4 +143,7 @@ def evaluate_split(
     )
     if progress is not None:
         subject.progress = lambda _what, done, total: progress(done, total)
-    return evaluate_subject(subject, metrics).measurements
+    found = evaluate_subject(subject, metrics).measurements
+    if folder is not None:
+        write_sentences(folder, split, subject.figures(), store.folder.name, seed)
+    return found
