@@ -202,3 +202,29 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     need_libraries(["pca"])
     with pytest.raises(ZentenceError, match="A map needs scikit-learn: pip install"):
         need_libraries(["pca", "tsne"])
+
+
+def test_maps_of_the_same_sentences_stand_side_by_side(codes: np.ndarray, tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    sentences, colour = [f"sentence {i}" for i in range(120)], Colour("label", ["x", "y", "x"] * 40)
+    maps = [
+        make_map(sentences, vectors, colour, ["pca"], note="120 sentences", title=title)
+        for title, vectors in (("code", codes), ("<b>encoder", codes[:, ::-1] * [9.0, 1.0, 1.0, 1.0, 1.0]))
+    ]
+    write_page(maps, tmp_path / "map.html")
+    traces, layout = figure_of(Page((tmp_path / "map.html").read_text(encoding="utf-8")))
+    assert [trace.get("xaxis", "x") for trace in traces] == ["x", "x", "x2", "x2"]
+    assert [trace["legendgroup"] for trace in traces] == ["0", "1", "0", "1"]
+    assert [trace.get("showlegend", True) for trace in traces] == [True, True, False, False]
+    assert traces[0]["marker"]["color"] == traces[2]["marker"]["color"] != traces[1]["marker"]["color"]
+    assert traces[3]["y"] == pytest.approx(maps[1].points["pca"][1::3, 1].tolist())
+    assert layout["xaxis"]["domain"][1] < layout["xaxis2"]["domain"][0]
+    titles = [note["text"] for note in layout["annotations"]]
+    assert titles == ["code: principal components", "&lt;b&gt;encoder: principal components"]
+    write_picture(maps, tmp_path / "two.png")
+    write_picture(maps[0], tmp_path / "one.png")
+    two, one = (imread(tmp_path / name).shape for name in ("two.png", "one.png"))
+    assert two[0] == one[0] and two[1] > 1.7 * one[1]
+    with pytest.raises(ValueError, match="of the same sentences"):
+        write_picture([maps[0], make_map(sentences[::-1], codes, colour, ["pca"])], tmp_path / "bad.png")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from zentence.errors import ZentenceError
-from zentence.tasks.classifiers import best_matching, cluster_accuracy, linear_accuracy, words_accuracy
+from zentence.tasks.classifiers import best_matching, cluster_accuracy, linear_accuracy, raw_accuracy, words_accuracy
 from zentence.tasks.classify import (
     Accuracy,
     Classification,
@@ -81,6 +81,24 @@ def test_regularisation_is_strong_where_codes_say_nothing() -> None:
 
     (x, y), (test_x, test_y) = noisy(60), noisy(2000)
     assert linear_accuracy(x, y, test_x, test_y, 0) > 0.8
+
+
+def test_codes_as_they_are_keep_the_spread_that_tells_what_matters() -> None:
+    """One dimension of spread 1 tells the classes apart, 50 of spread 0.1 say nothing; standardised, they say most."""
+    random = np.random.default_rng(0)
+
+    def drawn(count: int) -> tuple[np.ndarray, np.ndarray]:
+        y = np.arange(count) % 2
+        x = random.normal(size=(count, 51)).astype(np.float32) * 0.1
+        x[:, 0] += 2.0 * y - 1.0
+        return x * 7.0 + 30.0, y
+
+    test_x, test_y = drawn(1000)
+    raw, standardised = (
+        np.mean([fit(*drawn(2), test_x, test_y, 0) for _ in range(10)]) for fit in (raw_accuracy, linear_accuracy)
+    )
+    assert raw > 0.99 > 0.9 > standardised
+    assert raw_accuracy(test_x * 0.0, test_y, test_x, test_y, 0) == pytest.approx(0.5)
 
 
 def test_clusters_are_named_by_the_best_matching() -> None:

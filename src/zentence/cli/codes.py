@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zentence.cli.generation import Words, print_json_rows, writes_sentences
-from zentence.cli.output import Device, Json, Model, Seed, Threads, load_space, print_json, print_lines, warn
+from zentence.cli.output import (
+    Beside,
+    Device,
+    FeaturesOption,
+    Json,
+    Model,
+    Seed,
+    Threads,
+    load_space,
+    print_json,
+    print_lines,
+    warn,
+)
 from zentence.errors import ZentenceError
 
 if TYPE_CHECKING:
@@ -176,41 +188,54 @@ def map_(
         int, typer.Option("--points", min=2, max=20_000, help="At most so many; more are drawn from.")
     ] = 5000,
     samples: Annotated[int, typer.Option("--samples", min=1, help="For the likelihood: importance samples K.")] = 20,
+    features: FeaturesOption = "code",
+    beside: Beside = [],  # noqa: B006
     overwrite: Overwrite = False,
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Draw a file's sentences by their codes: a picture, and a page that shows the sentence under the pointer."""
+    """Draw a file's sentences by their codes: a picture, and a page that shows the sentence under the pointer.
+
+    --features both draws codes and the encoder's features side by side, as --beside does with another model.
+    """
     from zentence.corpora.readers import read_sentences
     from zentence.latent.maps import choose, make_map, need_libraries, write_page, write_picture
+    from zentence.tasks.subjects import choose_kinds, gather_subjects
 
     if method not in METHODS:
         raise ZentenceError(f"--method {method}: choose one of {', '.join(METHODS)}")
     if colour is not None and colour not in COLOURS:
         raise ZentenceError(f"--colour {colour}: choose one of {', '.join(COLOURS)}")
+    kinds = choose_kinds(features)
     need_libraries(METHODS[method])  # type: ignore[arg-type]
     picture, page = (out.with_name(out.name + suffix) for suffix in (".png", ".html"))
     _check_free(picture, overwrite)
     _check_free(page, overwrite)
     space = load_space(model, device, threads)
+    subjects = gather_subjects(space, kinds, beside, lambda folder: load_space(folder, device, threads), seed)
     with bars() as progress:
         lines, count = choose(
             read_sentences(file, progress=lambda done, total: progress("reading", done, total, "bytes")), points, seed
         )
     texts = [line.text for line in lines]
     shade = _colour(space, lines, colour, samples, seed)
-    codes = _encoded(space, texts)
+    vectors = {subject.title: _encoded(subject.space, texts, subject.kind) for subject in subjects}
     drawn = (
         f"{len(texts):,} sentences" if len(texts) == count else f"{len(texts):,} of {count:,} sentences (seed {seed})"
     )
-    with _clock(f"map of {len(texts):,} codes"):
-        made = make_map(texts, codes, shade, METHODS[method], seed=seed, note=drawn)  # type: ignore[arg-type]
+    with _clock(f"map of {len(texts):,} sentences"):
+        common: dict[str, Any] = {"methods": METHODS[method], "seed": seed, "note": drawn}
+        made = [
+            make_map(texts, found, shade, title=title if len(vectors) > 1 else "", **common)
+            for title, found in vectors.items()
+        ]
         write_picture(made, picture)
         write_page(made, page)
     if json:
-        files = {"picture": str(picture), "page": str(page)}
+        files: dict[str, Any] = {"picture": str(picture), "page": str(page)}
+        files |= {"panels": list(vectors)} if len(vectors) > 1 else {}
         print_json({"sentences": count, "points": len(texts), "colour": shade.name, "seed": seed, **files})
     else:
         print(f"{drawn} by {shade.name} are in {picture} and {page}")
@@ -264,8 +289,8 @@ def _answers(
         yield from answered()
 
 
-def _encoded(space: "LatentSpace", sentences: list[str]) -> "Codes":
-    """Return the codes of a bounded number of sentences, with warnings and a bar."""
+def _encoded(space: "LatentSpace", sentences: list[str], kind: str = "code") -> "Codes":
+    """Return the codes (or encoder features) of a bounded number of sentences, with warnings and a bar."""
     import numpy as np
 
     from zentence.latent.streams import Remarks, encode_stream
@@ -273,6 +298,8 @@ def _encoded(space: "LatentSpace", sentences: list[str]) -> "Codes":
 
     remarks, parts = Remarks(), []
     with progress_bar("encoding", len(sentences), unit="sentences") as update:
+        if kind == "encoder":
+            return space.features(sentences, progress=update)
         for part in encode_stream(space, sentences, remarks=remarks):
             parts.append(part)
             update(sum(map(len, parts)))

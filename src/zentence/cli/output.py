@@ -20,6 +20,18 @@ Seed = Annotated[int, typer.Option("--seed", min=0, max=2**31 - 1, help="Everyth
 Model = Annotated[Path, typer.Argument(help="Model directory.", show_default=False)]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads; default: all cores.")]
+FeaturesOption = Annotated[
+    str,
+    typer.Option("--features", help="code (posterior means), encoder (its features before the posterior), or both."),
+]
+Beside = Annotated[
+    list[str],
+    typer.Option(
+        "--beside",
+        help="What to compare with: a model directory; random (this architecture, untrained); pretrained (its "
+        "pre-trained weights alone). May be repeated.",
+    ),
+]
 
 _SMALL_UNITS = ("share", "correlation", "0 to 1", "BLEU, 0 to 1", "bits per byte")  # shown with three digits
 

@@ -42,7 +42,11 @@ def classify(
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs, each with labels of its own.")] = 10,
     per_class: Annotated[bool, typer.Option("--per-class", help="--labels counts those of each class.")] = False,
     classifier: Annotated[
-        str, typer.Option("--classifier", help="linear, mlp or gmm (clusters named by the labels); or several: a,b.")
+        str,
+        typer.Option(
+            "--classifier",
+            help="linear; raw (linear, codes not standardised); mlp; gmm (clusters named by labels); or several: a,b.",
+        ),
     ] = "linear",
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the curve: a .png, .svg or .pdf file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing picture.")] = False,
@@ -56,9 +60,9 @@ def classify(
     from zentence.tasks.classify import encode_study, plan_study, read_labelled
     from zentence.training.progress import progress_bar
 
-    counts = _counts(labels)
+    counts = read_counts(labels, "--labels")
     if plot is not None:
-        _check_picture(plot, overwrite)
+        check_picture(plot, overwrite)
     space = load_space(model, device, threads)
     texts, tests = read_labelled(train), read_labelled(test)
     check_words(space, tests.texts)
@@ -85,7 +89,7 @@ def classify(
         print_lines(_classification_lines(found))
 
 
-def _check_picture(path: Path, overwrite: bool) -> None:
+def check_picture(path: Path, overwrite: bool) -> None:
     """Refuse a picture that could not be written, before anything is computed."""
     if path.suffix not in PICTURES:
         raise ZentenceError(f"--plot {path}: the name must end in {', '.join(PICTURES)}")
@@ -95,34 +99,35 @@ def _check_picture(path: Path, overwrite: bool) -> None:
         raise ZentenceError(f"{path} exists: choose another --plot, or pass --overwrite")
 
 
-def _counts(text: str) -> list[int]:
+def read_counts(text: str, option: str) -> list[int]:
     """Read `0,100,1k`."""
     counts = []
     for word in text.split(","):
         number = word.strip().lower()
         factor = 1000 if number.endswith("k") else 1
         if not number.removesuffix("k").isdecimal():
-            raise ZentenceError(f"--labels {text}: write numbers with commas between them, as in 0,100,1k")
+            raise ZentenceError(f"{option} {text}: write numbers with commas between them, as in 0,100,1k")
         counts.append(factor * int(number.removesuffix("k")))
     return counts
 
 
 def _classification_lines(found: "Classification") -> list[str]:
-    majority, share = found.majority
+    majority, part = found.majority
     lines = [
         f"{len(found.classes)} classes, {found.sentences[0]:,} training and {found.sentences[1]:,} test sentences; "
-        f"always '{majority}': {share:.1%}",
+        f"always '{majority}': {part:.1%}",
         f"{'labels a class' if found.per_class else 'labels':>14}  {'classifier':<10}  {'codes':<14}  TF-IDF of words",
     ]
     for (labels, name), accuracy in found.results.items():
-        words = _share(found.words[labels]) if labels in found.words else ""
-        lines.append(f"{labels:>14,}  {name:<10}  {_share(accuracy):<14}  {words}".rstrip())
+        words = share(found.words[labels]) if labels in found.words else ""
+        lines.append(f"{labels:>14,}  {name:<10}  {share(accuracy):<14}  {words}".rstrip())
     if any(labels == 0 for labels, _ in found.results):
         lines.append("With 0 labels, clusters are named by the best matching with the test labels.")
     return lines
 
 
-def _share(accuracy: "Accuracy") -> str:
+def share(accuracy: "Accuracy") -> str:
+    """Return a mean accuracy and its standard deviation, in percent."""
     figures = accuracy.to_dict()
     spread = f" ± {100 * figures['std']:.1f}" if figures["std"] is not None else ""
     return f"{100 * figures['mean']:.1f}{spread} %"

@@ -56,13 +56,14 @@ class Colour:
 
 @dataclass(frozen=True)
 class Map:
-    """Sentences as points, by one method or more; `note` is a line about them."""
+    """Sentences as points, by one method or more; `note` is a line about them, `title` says what stands for them."""
 
     sentences: Sequence[str]
     points: dict[Method, Points]  # [N, 2]
     colour: Colour
     note: str = ""
     axes: dict[Method, tuple[str, str]] = field(default_factory=dict)
+    title: str = ""
 
 
 def need_libraries(methods: Sequence[Method]) -> None:
@@ -146,8 +147,9 @@ def make_map(
     *,
     seed: int = 0,
     note: str = "",
+    title: str = "",
 ) -> Map:
-    """Return a map of sentences by their codes [N, D]."""
+    """Return a map of sentences by their codes [N, D], or by any other vectors."""
     if len(sentences) < 2:
         raise ZentenceError("A map needs at least 2 sentences")
     if len(sentences) > MAX_POINTS:
@@ -161,39 +163,57 @@ def make_map(
             axes[method] = first, second
         else:
             points[method], axes[method] = tsne(codes, seed), ("", "")
-    return Map(sentences, points, colour, note, axes)
+    return Map(sentences, points, colour, note, axes, title)
 
 
-def write_picture(drawn: Map, path: Path) -> None:
-    """Write a PNG with one panel a method."""
+def write_picture(drawn: Map | Sequence[Map], path: Path) -> None:
+    """Write a PNG with one panel a method; maps of the same sentences side by side, with a row a method."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    count = len(drawn.points)
-    figure = Figure(figsize=(6.4 * count + (1.6 if drawn.colour.is_label else 0.8), 6.0), layout="constrained")
+    maps = _same_sentences(drawn)
+    first = maps[0]
+    grid = [[(one, method) for one in maps] for method in first.points]
+    if len(maps) == 1:
+        grid = [[cell for row in grid for cell in row]]
+    size = (6.4 * len(grid[0]) + (1.6 if first.colour.is_label else 0.8), 6.0 * len(grid))
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, count, squeeze=False)[0]
-    size = float(np.clip(4e4 / len(drawn.sentences), 3.0, 40.0))
-    for panel, (method, points) in zip(panels, drawn.points.items(), strict=True):
-        panel.set_title(TITLES[method])
-        panel.set_xlabel(drawn.axes[method][0])
-        panel.set_ylabel(drawn.axes[method][1])
+    panels = figure.subplots(len(grid), len(grid[0]), squeeze=False)
+    dot = float(np.clip(4e4 / len(first.sentences), 3.0, 40.0))
+    for panel, (one, method) in zip(panels.flat, (cell for row in grid for cell in row), strict=True):
+        panel.set_title(_plain(_panel_title(one, method)))
+        panel.set_xlabel(one.axes[method][0])
+        panel.set_ylabel(one.axes[method][1])
         if method == "tsne":
             panel.set_xticks([])
             panel.set_yticks([])
-        _draw_points(panel, points, drawn.colour, size)
-    if drawn.colour.is_label:
-        handles, names = panels[-1].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside right upper", title=_plain(drawn.colour.name), markerscale=2.0)
+        _draw_points(panel, one.points[method], one.colour, dot)
+    last = panels.flat[-1]
+    if first.colour.is_label:
+        handles, names = last.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside right upper", title=_plain(first.colour.name), markerscale=2.0)
     else:
-        figure.colorbar(panels[-1].collections[0], ax=list(panels), label=_plain(drawn.colour.name), shrink=0.8)
-    if drawn.note:
-        figure.supxlabel(_plain(drawn.note), fontsize=8, color="#555555")
+        figure.colorbar(last.collections[0], ax=list(panels.flat), label=_plain(first.colour.name), shrink=0.8)
+    if first.note:
+        figure.supxlabel(_plain(first.note), fontsize=8, color="#555555")
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)  # a box is shown instead
         figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
     write_atomically(path, buffer.getvalue())
+
+
+def _same_sentences(drawn: Map | Sequence[Map]) -> list[Map]:
+    """Return maps to be drawn together: of the same sentences by the same methods."""
+    maps = [drawn] if isinstance(drawn, Map) else list(drawn)
+    if any(one.sentences != maps[0].sentences or list(one.points) != list(maps[0].points) for one in maps):
+        raise ValueError("maps side by side must be of the same sentences, by the same methods")
+    return maps
+
+
+def _panel_title(drawn: Map, method: Method) -> str:
+    return f"{drawn.title}: {TITLES[method]}" if drawn.title else TITLES[method]
 
 
 def _draw_points(panel: Any, points: Points, colour: Colour, size: float) -> None:
@@ -221,53 +241,64 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$").lstrip("_") or " "
 
 
-def write_page(drawn: Map, path: Path) -> None:
-    """Write a page that needs nothing else, also offline: plotly is inside, and all text of the corpus is escaped."""
+def write_page(drawn: Map | Sequence[Map], path: Path) -> None:
+    """Write a page that needs nothing else, also offline: plotly is inside, and all text of the corpus is escaped.
+
+    Maps of the same sentences stand side by side; a click in the legend hides a label in all of them.
+    """
     import plotly.graph_objects as plotly
 
-    kind = plotly.Scattergl if len(drawn.sentences) > _GL_POINTS else plotly.Scatter
-    hover = np.array([_hover(text) for text in drawn.sentences], dtype=object)
+    maps = _same_sentences(drawn)
+    first = maps[0]
+    methods = list(first.points)
+    kind = plotly.Scattergl if len(first.sentences) > _GL_POINTS else plotly.Scatter
+    hover = np.array([_hover(text) for text in first.sentences], dtype=object)
     figure = plotly.Figure()
     shown: list[Method] = []
-    for method, points in drawn.points.items():
-        for trace in _traces(drawn, points, hover):
-            figure.add_trace(kind(**trace, visible=not shown or shown[0] == method))
-            shown.append(method)
+    for method in methods:
+        for place, one in enumerate(maps, 1):
+            for trace in _traces(one, one.points[method], hover, place):
+                figure.add_trace(kind(**trace, visible=method == methods[0]))
+                shown.append(method)
     figure.update_layout(
-        title={"text": _escaped(drawn.note), "font": {"size": 13}},
+        title={"text": _escaped(first.note), "font": {"size": 13}},
         template="plotly_white",
-        legend={"title": {"text": _escaped(drawn.colour.name)}, "itemsizing": "constant"},
+        legend={"title": {"text": _escaped(first.colour.name)}, "itemsizing": "constant"},
         hoverlabel={"align": "left"},
         hovermode="closest",
-        xaxis=_axes(drawn, shown[0])["xaxis"],
-        yaxis=_axes(drawn, shown[0])["yaxis"],
+        **_layout(maps, methods[0]),
     )
-    if len(drawn.points) > 1:
+    if len(methods) > 1:
         buttons = [
             {
                 "label": TITLES[method],
                 "method": "update",
-                "args": [{"visible": [one == method for one in shown]}, _axes(drawn, method)],
+                "args": [{"visible": [one == method for one in shown]}, _layout(maps, method)],
             }
-            for method in drawn.points
+            for method in methods
         ]
-        place = {"x": 1.0, "xanchor": "right", "y": 1.02, "yanchor": "bottom"}
-        figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **place}])
+        where = {"x": 1.0, "xanchor": "right", "y": 1.02 if len(maps) == 1 else 1.06, "yanchor": "bottom"}
+        figure.update_layout(updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, **where}])
     options = {"responsive": True, "displaylogo": False, "scrollZoom": True}
     body = figure.to_html(include_plotlyjs=True, full_html=False, config=options, div_id="map", default_height="95vh")
     head = '<meta charset="utf-8"><title>Map of sentences</title>'
     write_atomically(path, f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n')
 
 
-def _traces(drawn: Map, points: Points, hover: NDArray[Any]) -> list[dict[str, Any]]:
+def _traces(drawn: Map, points: Points, hover: NDArray[Any], place: int) -> list[dict[str, Any]]:
+    """Return what plotly draws of one panel, the `place`-th from 1; the first one's legend speaks for all."""
     marker: dict[str, Any] = {"size": float(np.clip(400.0 / np.sqrt(len(points)), 4.0, 9.0)), "opacity": 0.8}
-    common = {"mode": "markers", "hoverinfo": "text"}
+    common: dict[str, Any] = {"mode": "markers", "hoverinfo": "text"}
+    if place > 1:
+        common |= {"xaxis": f"x{place}", "yaxis": f"y{place}", "showlegend": False}
     if drawn.colour.is_label:
         traces = []
-        for (name, places), shade in zip(drawn.colour.groups(), _shades(drawn.colour), strict=True):
+        for number, ((name, places), shade) in enumerate(
+            zip(drawn.colour.groups(), _shades(drawn.colour), strict=True)
+        ):
             labels = [f"<b>{_escaped(str(drawn.colour.values[place])[:60])}</b>" for place in places]
             text = [f"{label}<br>{sentence}" for label, sentence in zip(labels, hover[places], strict=True)]
-            where = {"x": points[places, 0].tolist(), "y": points[places, 1].tolist()}
+            where = {"x": points[places, 0].tolist(), "y": points[places, 1].tolist(), "legendgroup": str(number)}
             traces.append(
                 {**common, **where, "text": text, "name": _escaped(name[:60]), "marker": {**marker, "color": shade}}
             )
@@ -275,15 +306,30 @@ def _traces(drawn: Map, points: Points, hover: NDArray[Any]) -> list[dict[str, A
     numbers = np.asarray(drawn.colour.values, dtype=float)
     text = [f"{sentence}<br><i>{value:.4g}</i>" for sentence, value in zip(hover, numbers, strict=True)]
     bar = {"title": {"text": _escaped(drawn.colour.name), "side": "right"}}
-    marker |= {"color": numbers.tolist(), "colorscale": "Viridis", "showscale": True, "colorbar": bar}
+    marker |= {"color": numbers.tolist(), "colorscale": "Viridis", "showscale": place == 1, "colorbar": bar}
     where = {"x": points[:, 0].tolist(), "y": points[:, 1].tolist()}
     return [{**common, **where, "text": text, "marker": marker, "showlegend": False}]
 
 
-def _axes(drawn: Map, method: Method) -> dict[str, Any]:
-    names, hidden = drawn.axes[method], method == "tsne"
-    axis = {"zeroline": False, "showticklabels": not hidden}
-    return {f"{letter}axis": {**axis, "title": {"text": name}} for letter, name in zip("xy", names, strict=True)}
+def _layout(maps: Sequence[Map], method: Method) -> dict[str, Any]:
+    """Return the axes of all panels, and their titles where there are several."""
+    layout: dict[str, Any] = {}
+    notes = []
+    for place, one in enumerate(maps):
+        number = str(place + 1) if place else ""
+        axis: dict[str, Any] = {"zeroline": False, "showticklabels": method != "tsne"}
+        first, second = one.axes[method]
+        layout[f"xaxis{number}"] = {**axis, "title": {"text": first}}
+        layout[f"yaxis{number}"] = {**axis, "title": {"text": second}}
+        if len(maps) > 1:
+            start, end = (place + 0.02) / len(maps), (place + 0.98) / len(maps)
+            layout[f"xaxis{number}"] |= {"domain": [start, end], "anchor": f"y{number}"}
+            layout[f"yaxis{number}"] |= {"anchor": f"x{number}"}
+            text = {"text": _escaped(_panel_title(one, method)), "showarrow": False}
+            notes.append(
+                {**text, "x": (start + end) / 2, "y": 1.0, "yanchor": "bottom", "xref": "paper", "yref": "paper"}
+            )
+    return {**layout, "annotations": notes} if notes else layout
 
 
 def _escaped(text: str) -> str:

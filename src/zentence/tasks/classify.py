@@ -1,6 +1,6 @@
 """How much a few labels go with: classifiers on frozen codes against the number of labels (paper 4, Table 8)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +20,14 @@ from zentence.tasks.classifiers import (
     linear_accuracy,
     need_sklearn,
     network_accuracy,
+    raw_accuracy,
     words_accuracy,
 )
 
-CLASSIFIERS = ("linear", "mlp", "gmm")
+CLASSIFIERS = ("linear", "raw", "mlp", "gmm")
 MAX_POOL = 20_000  # unlabelled sentences that a mixture is fitted to
 Progress = Callable[[int], None]  # done
+Repeats = int | Mapping[int, int]  # runs, or runs by number of labels
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,11 @@ class Study:
         return np.unique(np.concatenate([np.concatenate((t.rows, t.pool)) for t in self.trials]))
 
     @property
+    def texts(self) -> list[str]:
+        """Sentences to encode: those of `used`, then the test sentences."""
+        return [*(self.train.texts[i] for i in self.used), *self.test.texts]
+
+    @property
     def sentences(self) -> int:
         """Number of sentences to encode."""
         return len(self.used) + len(self.test.texts)
@@ -133,7 +140,7 @@ def plan_study(
     test: LabelledText,
     *,
     labels: Sequence[int] = (100, 500, 1000),
-    repeats: int = 10,
+    repeats: Repeats = 10,
     per_class: bool = False,
     classifiers: Sequence[str] = ("linear",),
     seed: int = 0,
@@ -151,11 +158,16 @@ def plan_study(
 
 def encode_study(space: LatentSpace, study: Study, progress: Progress | None = None) -> Features:
     """Return the posterior means of a study's sentences: those of `used`, then the test sentences."""
-    return space.encode([*(study.train.texts[i] for i in study.used), *study.test.texts], progress=progress)
+    return space.encode(study.texts, progress=progress)
 
 
-def classify(study: Study, codes: Features, progress: Progress | None = None) -> Classification:
-    """Fit a study's classifiers to the codes of training sentences; test them on all test sentences."""
+def classify(
+    study: Study, codes: Features, progress: Progress | None = None, *, with_words: bool = True
+) -> Classification:
+    """Fit a study's classifiers to the codes of training sentences; test them on all test sentences.
+
+    `with_words`: also to the words, which are the same whatever the codes.
+    """
     need_sklearn()
     train, test = study.train, study.test
     y, test_y = numbers_of(train, study.classes), numbers_of(test, study.classes)
@@ -167,7 +179,7 @@ def classify(study: Study, codes: Features, progress: Progress | None = None) ->
     for number, trial in enumerate(study.trials, 1):
         found = run_trial(trial, x, y, test_x, test_y)
         results.setdefault((trial.labels, trial.classifier), []).append(found)
-        known = words.setdefault(trial.labels, {}) if trial.labels else None
+        known = words.setdefault(trial.labels, {}) if trial.labels and with_words else None
         if known is not None and trial.seed not in known:
             texts = [train.texts[i] for i in trial.rows]
             known[trial.seed] = words_accuracy(texts, y[trial.rows], test.texts, test_y, trial.seed)
@@ -195,7 +207,7 @@ def numbers_of(text: LabelledText, classes: Sequence[str]) -> Labels:
 
 
 def plan_trials(
-    y: Labels, labels: Sequence[int], repeats: int, per_class: bool, classifiers: Sequence[str], seed: int
+    y: Labels, labels: Sequence[int], repeats: Repeats, per_class: bool, classifiers: Sequence[str], seed: int
 ) -> list[Trial]:
     """Return the classifiers to fit, each with its sentences; classifiers of one run and number share them."""
     for name in classifiers:
@@ -204,7 +216,7 @@ def plan_trials(
     trials = []
     for count in dict.fromkeys(labels):
         check_count(y, count, per_class)
-        for run in range(repeats):
+        for run in range(repeats if isinstance(repeats, int) else repeats[count]):
             key = derive_key(seed, "classify", count, run) % 2**32
             random = np.random.default_rng(key)
             rows = draw_rows(y, count, per_class, random)
@@ -251,5 +263,5 @@ def run_trial(trial: Trial, x: Features, y: Labels, test_x: Features, test_y: La
     labelled = x[trial.rows], y[trial.rows]
     if trial.classifier == "gmm":
         return cluster_accuracy(x[trial.pool], labelled, test_x, test_y, int(y.max()) + 1, trial.seed)
-    fit = {"linear": linear_accuracy, "mlp": network_accuracy}[trial.classifier]
+    fit = {"linear": linear_accuracy, "raw": raw_accuracy, "mlp": network_accuracy}[trial.classifier]
     return fit(*labelled, test_x, test_y, trial.seed)
