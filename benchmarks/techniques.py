@@ -149,13 +149,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/techniques"))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", help="names of rows, comma-separated; the page is not written then")
+    parser.add_argument("--only", action="append", help="name of a row, may be repeated; the page is not written then")
     chosen = parser.parse_args()
     corpus = chosen.out / "captions"
     if not corpus.exists():
         command = [sys.executable, "-m", "zentence", "corpus", "make", "captions", "--out", str(corpus)]
         subprocess.run([*command, "--sentences", str(SENTENCES)], check=True, stdout=sys.stderr)
-    rows = [t for t in TECHNIQUES if chosen.only is None or t.name in chosen.only.split(",")]
+    rows = [t for t in TECHNIQUES if chosen.only is None or t.name in chosen.only]
     started = time.monotonic()
     with ThreadPoolExecutor(chosen.jobs) as pool:
         contents = list(pool.map(lambda technique: run(technique, corpus, chosen.out), rows))
