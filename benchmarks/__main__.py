@@ -12,7 +12,8 @@ from pathlib import Path
 
 from benchmarks.shapes import TRAINED_FLOP
 
-SECTIONS = ("training", "parts", "text", "latent", "evaluation", "service")  # modules with a `section()`
+# modules with a `section()`
+SECTIONS = ("training", "parts", "text", "latent", "evaluation", "service", "transformers")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 MARK = "<!-- section: {} -->"
 

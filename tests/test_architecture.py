@@ -18,6 +18,7 @@ FLOORS = [  # a room imports its own and earlier floors; part families never eac
     {"latent"},
     {"training", "testing"},
     {"tasks", "report"},
+    {"guided"},
     {"web"},
     {"reproduce"},
     {"cli"},

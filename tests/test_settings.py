@@ -8,7 +8,10 @@ from zentence.settings import load_settings, override, recipe_names, settings_fr
 from zentence.training.stages import plan_stages
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+FROM_ELSEWHERE = {"optimus-finetune", "optimus-small-pretrained"}  # they start from directories made before
+
+
+@pytest.mark.parametrize("recipe", sorted(set(recipe_names()) - FROM_ELSEWHERE))
 def test_every_recipe_loads_builds_and_is_complete(recipe: str) -> None:
     if load_settings(recipe).decoder.name == "transformer":
         pytest.importorskip("transformers", reason="transformers is not installed (extra 'transformers')")

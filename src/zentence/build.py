@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from zentence.corpora import Vocabulary
+from zentence.corpora import TokenStore, Vocabulary
+from zentence.corpora.pretrained import read_pretrained
 from zentence.decoders import DECODERS
 from zentence.encoders import ENCODERS
 from zentence.errors import ZentenceError
+from zentence.huggingface import find_weights
 from zentence.model import LatentLM
 from zentence.noise import derive_key
 from zentence.objectives import OBJECTIVES, Objective
@@ -17,7 +19,7 @@ from zentence.parts import Part, find_part, parse_options, plain
 from zentence.posteriors import POSTERIORS
 from zentence.priors import PRIORS
 from zentence.schedules import check_schedule
-from zentence.settings import Settings, StageSettings
+from zentence.settings import OptimizerSettings, Settings, StageSettings
 
 FAMILIES: dict[str, Mapping[str, type[Any]]] = {
     "encoder": ENCODERS,
@@ -95,6 +97,9 @@ def _complete_stage(settings: Settings, number: int, stage: StageSettings) -> St
         raise ZentenceError(f"{where}.objective: '{objective.name}' is for language models; set encoder.name=none")
     if built.needs_closed_form:
         _check_closed_form(f"{where}.objective", settings, built.needs_closed_form)
+    if built.whole_batch and settings.training.accumulate > 1:
+        what = f"{built.whole_batch} of a batch in parts differs from that of the whole"
+        raise ZentenceError(f"{where}.objective: {what}: set training.accumulate = 1")
     for part in stage.reset:
         if part not in FAMILIES or (not settings.has_code and part != "decoder"):
             raise ZentenceError(f"{where}.reset: this model has no part '{part}'. Known: {', '.join(FAMILIES)}.")
@@ -102,13 +107,34 @@ def _complete_stage(settings: Settings, number: int, stage: StageSettings) -> St
     for part in optimizer.l2:
         if part not in FAMILIES:
             raise ZentenceError(f"optimizer.l2: unknown part '{part}'. Known: {', '.join(FAMILIES)}.")
+    _check_trained(settings, optimizer)
     check_schedule("optimizer.schedule", optimizer.schedule)
     check_schedule(f"{where}.corruption.word_dropout", stage.corruption.word_dropout)
     return stage.model_copy(update={"objective": objective})
 
 
-def build_model(settings: Settings, vocabulary_size: int) -> LatentLM:
-    """Return a new model; its initial values depend on the seed only."""
+def _check_trained(settings: Settings, optimizer: OptimizerSettings) -> None:
+    """Refuse to train parts of a network that does not say what they are."""
+    known = [*FAMILIES, "new_maps"]
+    for part in optimizer.learning_rates:
+        if part not in known:
+            raise ZentenceError(f"optimizer.learning_rates: unknown part '{part}'. Known: {', '.join(known)}.")
+    for family in ("encoder", "decoder"):
+        name = getattr(settings, family).name
+        if optimizer.trained == "all" or name == "none":
+            continue
+        if not hasattr(find_part(family, FAMILIES[family], name), "new_maps"):
+            raise ZentenceError(
+                f"optimizer.trained = 'new_maps': {family} '{name}' has no maps apart from its network; "
+                "a 'transformer' has"
+            )
+
+
+def build_model(settings: Settings, vocabulary_size: int, encoder_vocabulary_size: int | None = None) -> LatentLM:
+    """Return a new model; its initial values depend on the seed only.
+
+    `encoder_vocabulary_size` is given where the encoder may read with a tokeniser of its own.
+    """
     torch.manual_seed(derive_key(settings.training.seed, "initial values"))
     if not settings.has_code:
         chosen, options = _options("decoder", "decoder", DECODERS, settings.decoder)
@@ -118,7 +144,9 @@ def build_model(settings: Settings, vocabulary_size: int) -> LatentLM:
     decoder_class, decoder_options = _options("decoder", "decoder", DECODERS, settings.decoder)
     decoder = decoder_class(decoder_options, vocabulary_size, code_size)
     encoder_class, encoder_options = _options("encoder", "encoder", ENCODERS, settings.encoder)
-    encoder = encoder_class(encoder_options, vocabulary_size, getattr(decoder, "embedding", None))
+    read = encoder_vocabulary_size or vocabulary_size
+    shared = getattr(decoder, "embedding", None) if read == vocabulary_size else None
+    encoder = encoder_class(encoder_options, read, shared)
     _check_prior(settings)
     prior_class, prior_options = _options("prior", "prior", PRIORS, settings.prior)
     posterior = posterior_class(posterior_options, encoder.feature_size)
@@ -137,9 +165,33 @@ def build_model(settings: Settings, vocabulary_size: int) -> LatentLM:
 
 def load_pretrained(model: LatentLM, vocabulary: Vocabulary) -> None:
     """Give the parts of a new model the pre-trained weights that their options name."""
-    for part in (model.encoder, model.decoder):
+    for part, read in ((model.encoder, vocabulary.encoder or vocabulary), (model.decoder, vocabulary)):
         if hasattr(part, "load_pretrained"):
-            part.load_pretrained(vocabulary)
+            part.load_pretrained(read)
+
+
+def pretrained_vocabulary(settings: Settings) -> Vocabulary:
+    """Return the tokenisers of the weights that the settings name: the decoder's, and the encoder's own if it has."""
+    decoder, encoder = (getattr(settings, family).options.get("weights") for family in ("decoder", "encoder"))
+    if decoder in (None, "none"):
+        raise ZentenceError("corpus.tokenizer = 'pretrained': set decoder.weights, whose tokeniser is meant")
+    found = read_pretrained(find_weights(str(decoder), "decoder.weights"))
+    if not settings.has_code or encoder in (None, "none"):
+        return found
+    return found.with_encoder(read_pretrained(find_weights(str(encoder), "encoder.weights")))
+
+
+def check_positions(model: LatentLM, splits: Mapping[str, TokenStore]) -> None:
+    """Refuse sentences that are longer than a part has positions for, before any training."""
+    for name, store in splits.items():
+        lengths = {"encoder": store.longest if store.sources is None else store.longest_source}
+        for family, longest in {**lengths, "decoder": store.longest}.items():
+            positions = getattr(getattr(model, family), "positions", None)  # parts without a limit do not name one
+            if positions is not None and longest > positions:
+                raise ZentenceError(
+                    f"A sentence of {name} has {longest:,} tokens, the {family} has positions for {positions:,}: "
+                    f"leave it out, or set more {family}.positions"
+                )
 
 
 def build_objective(stage: StageSettings, epoch_steps: float, total_steps: int) -> Objective:

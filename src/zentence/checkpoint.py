@@ -15,17 +15,18 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from zentence.build import build_model, complete
+from zentence.build import FAMILIES, build_model, complete, pretrained_vocabulary
 from zentence.corpora import Vocabulary
 from zentence.errors import ZentenceError
 from zentence.files import checksum, remove_leftovers, write_atomically
 from zentence.model import LatentLM
-from zentence.parts import plain
+from zentence.parts import Part, plain
 from zentence.settings import Settings, parse_toml, settings_from
 
 FORMAT = 1
 MODEL_FILES = ("settings.toml", "tokenizer.json", "model.safetensors")
 KEPT_CHECKPOINTS = 2
+INHERITED = "init_from"  # name of a part, or tokeniser, that is taken over
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -97,15 +98,54 @@ def load_model(folder: Path, device: torch.device | None = None) -> tuple[Latent
             hint = " (training has not finished: go on with --resume)" if (folder / "checkpoints").is_dir() else ""
             raise ZentenceError(f"{folder} is incomplete: {name} is missing{hint}")
     vocabulary = Vocabulary.load(folder / "tokenizer.json")
-    model = build_model(complete(settings), len(vocabulary))
+    model = build_model(complete(settings), *vocabulary.sizes)
     load_into(model, read_tensors(folder / "model.safetensors"), str(folder / "model.safetensors"))
     model.eval()
     return (model.to(device) if device is not None else model), vocabulary, settings
 
 
+def inherit(settings: Settings) -> Settings:
+    """Return settings whose parts called `init_from` are those of the model directory `init_from`.
+
+    Options given beside that name change theirs: `{name = "init_from", dropout = 0.0}`.
+    """
+    wanted = [family for family in FAMILIES if getattr(settings, family).name == INHERITED]
+    tokens = settings.corpus.tokenizer == INHERITED
+    if not wanted and not tokens:
+        return settings
+    if settings.init_from is None:
+        what = f"{wanted[0]}.name" if wanted else "corpus.tokenizer"
+        raise ZentenceError(f"{what} = '{INHERITED}': give a model directory with --init-from")
+    if not wanted:
+        return settings
+    stored = load_settings_of(Path(settings.init_from))
+    changes: dict[str, Any] = {}
+    for family in wanted:
+        theirs, ours = getattr(stored, family), getattr(settings, family)
+        changes[family] = Part.model_validate({"name": theirs.name, **theirs.options, **ours.options})
+    return settings.model_copy(update={**changes, "averaged_codes": stored.averaged_codes})
+
+
+def given_vocabulary(settings: Settings, stored: Path | None = None) -> Vocabulary | None:
+    """Return the vocabulary that settings take from elsewhere; None: one is made from the training text.
+
+    `stored` is the model directory of a run that goes on: what it has stands.
+    """
+    if settings.corpus.tokenizer not in ("pretrained", INHERITED):
+        return None
+    if stored is not None and (stored / "tokenizer.json").is_file():
+        return Vocabulary.load(stored / "tokenizer.json")
+    if settings.corpus.tokenizer == "pretrained":
+        return pretrained_vocabulary(settings)
+    if settings.init_from is None:
+        raise ZentenceError("corpus.tokenizer = 'init_from': give a model directory with --init-from")
+    load_settings_of(Path(settings.init_from))  # complains of what is no model directory
+    return Vocabulary.load(Path(settings.init_from) / "tokenizer.json")
+
+
 def initialise_from(folder: Path, model: LatentLM, vocabulary: Vocabulary, without: Sequence[str] = ()) -> None:
     """Give a new model the weights of a trained one, but for the parts `without`; tokeniser and shapes must agree."""
-    load_settings_of(folder)  # complains of what is no model directory
+    stored = load_settings_of(folder)  # complains of what is no model directory
     for name in ("tokenizer.json", "model.safetensors"):
         if not (folder / name).is_file():
             raise ZentenceError(f"{folder} is incomplete: {name} is missing")
@@ -116,7 +156,11 @@ def initialise_from(folder: Path, model: LatentLM, vocabulary: Vocabulary, witho
     for name, tensor in kept.items():
         if name not in found or found[name].shape != tensor.shape:
             shape = list(found[name].shape) if name in found else "nothing"
-            raise ZentenceError(f"{folder} does not fit: {name} is {shape} there and {list(tensor.shape)} here")
+            sizes = stored.posterior.options.get("size"), model.code_size
+            codes = (
+                f"its codes have {sizes[0]} dimensions, these {sizes[1]}: " if sizes[0] not in (None, sizes[1]) else ""
+            )
+            raise ZentenceError(f"{folder} does not fit: {codes}{name} is {shape} there and {list(tensor.shape)} here")
     model.load_state_dict({name: found[name] for name in kept}, strict=False)
 
 

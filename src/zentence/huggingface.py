@@ -4,8 +4,10 @@ The library `transformers` is an extra, and slow to import: it is loaded when a 
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, ClassVar
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from zentence.errors import ZentenceError, suggestion
 from zentence.parts import Options
@@ -30,6 +33,9 @@ _NAMES = {
 _INNER = ("intermediate_size", "n_inner", "hidden_dim")
 _DROPOUT = ("resid_pdrop", "embd_pdrop", "attn_pdrop", "hidden_dropout_prob", "attention_probs_dropout_prob",
             "attention_dropout", "dropout")  # fmt: skip
+_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer_config.json")
+_HUB_NAME = re.compile(r"(?!.*(--|\.\.))(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
+_PADS = ("[PAD]", "<pad>")
 _CLASSIFIERS = ("[CLS]", "<s>", "<|endoftext|>", "<|im_start|>", "<|begin_of_text|>")
 _ENDS = ("[SEP]", "</s>", "<|endoftext|>", "<|im_end|>", "<|end_of_text|>")
 _UNKNOWNS = ("[UNK]", "<unk>", "<|endoftext|>")
@@ -47,10 +53,17 @@ class TransformerOptions(Options):
     positions: int = Field(512, ge=2, description="Longest sentence in tokens, special ones and memory included.")
     dropout: float = Field(0.1, ge=0.0, lt=1.0, description="Dropout wherever the architecture has it.")
     weights: str | None = Field(
-        None, description="Directory with pre-trained weights (config.json, model.safetensors, tokenizer.json)."
+        None,
+        description="Pre-trained weights: a directory (config.json, model.safetensors, tokenizer.json), or a model's "
+        "name on the Hugging Face Hub.",
     )
     config: str | None = Field(
         None, description="The weights' own configuration as JSON; filled in from their directory."
+    )
+    recompute: bool = Field(
+        False,
+        description="While training, compute the inner states of layers again in the backward pass instead of keeping "
+        "them: less memory, more time.",
     )
 
     @model_validator(mode="before")
@@ -61,7 +74,8 @@ class TransformerOptions(Options):
             return given
         config = given.get("config")
         if config in (None, "none"):
-            config = _read_config(Path(str(given["weights"])), f"{cls.family}.weights = '{given['weights']}'")
+            where = f"{cls.family}.weights = '{given['weights']}'"
+            config = _read_config(find_weights(str(given["weights"]), where, ("config.json",)), where)
         content = json.loads(str(config))
         shape = {"architecture": content["model_type"]}
         for name, spellings in _NAMES.items():
@@ -79,6 +93,26 @@ class TransformerOptions(Options):
                 f"{self.family} 'transformer' needs the library transformers: pip install 'zentence[transformers]'"
             )
         return self
+
+
+def find_weights(name: str, where: str, files: Sequence[str] = _FILES) -> Path:
+    """Return the directory of pre-trained weights: that of this name, or a model of the Hub, from its cache or fetched.
+
+    Nothing that would have to be unpickled is ever fetched.
+    """
+    folder = Path(name)
+    if folder.is_dir() or not _HUB_NAME.fullmatch(name):
+        return folder
+    if find_spec("huggingface_hub") is None:
+        raise ZentenceError(f"{where}: no such directory; for a model of the Hub: pip install 'zentence[hub]'")
+    hub = import_module("huggingface_hub")
+    try:
+        return Path(hub.snapshot_download(name, allow_patterns=list(files)))
+    except Exception as error:  # the network's and the library's errors have no common kind
+        raise ZentenceError(
+            f"{where}: there is no such directory, and the Hugging Face Hub cannot be reached or has no such model "
+            f"({type(error).__name__}): give a directory with config.json, model.safetensors and tokenizer.json"
+        ) from error
 
 
 def _read_config(folder: Path, where: str) -> str:
@@ -143,6 +177,39 @@ def new_network(kind: str, config: Any) -> Any:
     return network
 
 
+def layers_of(network: Any) -> list[nn.Module]:
+    """Return the layers of a network, from the first to the last."""
+    count = network.config.num_hidden_layers
+    for module in network.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return list(module)
+    raise ZentenceError(f"The architecture '{network.config.model_type}' has no list of {count} layers")
+
+
+def position_limit(network: Any) -> int:
+    """Return the number of tokens that a network has positions for; some count them from behind the padding's id."""
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1
+    return int(network.config.max_position_embeddings)
+
+
+def recompute_layers(network: Any) -> None:
+    """Let each layer, while training, keep its input alone and compute the rest again in the backward pass.
+
+    The library's own gradient checkpointing drops the cache, and a code's memory with it; this keeps whatever a layer
+    is given. What it is given must not change between the two passes (`MemoryCache`).
+    """
+    for layer in layers_of(network):
+        layer.forward = partial(_recomputed, layer, layer.forward)
+
+
+def _recomputed(layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if layer.training and torch.is_grad_enabled():
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    return forward(*args, **kwargs)
+
+
 def reset_network(network: nn.Module, fresh: nn.Module) -> None:
     """Give a network the values of a fresh one of the same shape."""
     with torch.no_grad():
@@ -157,7 +224,9 @@ def load_weights(network: Any, kind: str, folder: Path, words: Sequence[str]) ->
     gets its row; any other the mean of the rows of the pieces that their tokeniser makes of it.
     """
     try:
-        trained = getattr(library(), kind).from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        trained = getattr(library(), kind).from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
+        )
     except (OSError, ValueError) as error:
         raise ZentenceError(f"Cannot load the weights in {folder}: {' '.join(str(error).split())}") from error
     if not (folder / "tokenizer.json").is_file():
@@ -189,6 +258,27 @@ def _mean_rows(weight: Tensor, pieces: Sequence[list[int]]) -> Tensor:
     return torch.stack([weight[row].mean(0) if row else mean for row in pieces])
 
 
+def special_names(folder: Path, ids: Mapping[str, int]) -> list[str | None]:
+    """Return a tokeniser's own tokens for padding, beginning, end and unknown word; None: it has no such token.
+
+    What its tokenizer_config.json declares goes first, then the usual spellings.
+    """
+    declared: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        declared = dict(json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")))
+    found: list[str | None] = []
+    for roles, usual in (
+        (("pad_token",), _PADS),
+        (("cls_token", "bos_token"), _CLASSIFIERS),
+        (("sep_token", "eos_token"), _ENDS),
+        (("unk_token",), _UNKNOWNS),
+    ):
+        given = [declared.get(role) for role in roles]
+        spelt = [entry.get("content") if isinstance(entry, dict) else entry for entry in given]
+        found.append(next((name for name in (*spelt, *usual) if name in ids), None))
+    return found
+
+
 def _pieces(path: Path, words: Sequence[str]) -> list[list[int]]:
     """Return, for each token of a vocabulary, the ids of a tokenizer.json that spell it; none: nothing fits."""
     from tokenizers import Tokenizer
@@ -201,10 +291,14 @@ def _pieces(path: Path, words: Sequence[str]) -> list[list[int]]:
     def first_known(names: Sequence[str]) -> list[int]:
         return next(([ids[name]] for name in names if name in ids), [])
 
-    special = [[], first_known(_CLASSIFIERS), first_known(_ENDS), first_known(_UNKNOWNS)]
+    _, *named = special_names(path.parent, ids)
+    special = [[], *([] if name is None else [ids[name]] for name in named)]
+    plain = words[len(SPECIAL_WORDS) :]
+    if len(ids) - len(words) <= len(SPECIAL_WORDS) and all(word in ids for word in plain):  # its own tokens, renumbered
+        return special + [[ids[word]] for word in plain]
     marked = any(word.startswith("Ġ") for word in words)  # byte-level sub-words, as GPT-2 spells them
     rows = []
-    for word in words[len(SPECIAL_WORDS) :]:
+    for word in plain:
         inner = [word, f"##{word}"] if marked and not word.startswith("Ġ") else [word] if marked else []
         text = word.replace("Ġ", " ") if marked else f" {word}"
         rows.append(first_known(inner) or tokenizer.encode(text, add_special_tokens=False).ids)

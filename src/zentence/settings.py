@@ -37,8 +37,10 @@ class CorpusSettings(Options):
     max_vocabulary: int = Field(
         50_000, ge=5, description="Largest number of vocabulary entries, special words included."
     )
-    tokenizer: Literal["words", "bpe"] = Field(
-        "words", description="Tokens are words, or byte-level sub-words learnt from the training text."
+    tokenizer: Literal["words", "bpe", "pretrained", "init_from"] = Field(
+        "words",
+        description="Tokens are words, or byte-level sub-words learnt from the training text; or those of the "
+        "pre-trained weights (the decoder's, and the encoder's own), or of the model directory `init_from`.",
     )
     bpe_size: int = Field(
         8_000, ge=300, le=200_000, description="Largest number of entries of a vocabulary of sub-words."
@@ -77,6 +79,23 @@ class OptimizerSettings(Options):
     )
     clip: float | None = Field(5.0, gt=0.0, description="Largest norm of the gradient; none: no clipping.")
     plateau: PlateauSettings | None = Field(None, description="Decay on plateau.")
+    trained: Literal["all", "new_maps"] = Field(
+        "all",
+        description="What is trained: all, or only the maps between code and transformers (posterior, prior, pooling, "
+        "W_M, W_D).",
+    )
+    last_layers: int = Field(0, ge=0, description="With new_maps: so many of each transformer's last layers as well.")
+    learning_rates: dict[str, NonNegative] = Field(
+        {},
+        description="Factor of the learning rate by part (encoder, posterior, prior, decoder, new_maps); 0: not "
+        "trained.",
+    )
+
+    @model_validator(mode="after")
+    def _layers_of_what(self) -> "OptimizerSettings":
+        if self.last_layers and self.trained == "all":
+            raise ValueError("last_layers goes with trained = 'new_maps'")
+        return self
 
 
 class CorruptionSettings(Options):
@@ -109,6 +128,12 @@ class TrainingSettings(Options):
 
     batch_sentences: int | None = Field(None, ge=1, description="Sentences a batch.")
     batch_tokens: int | None = Field(None, ge=1, description="Token budget of a batch; the default is 2,048.")
+    accumulate: int = Field(
+        1,
+        ge=1,
+        description="A batch is worked through in so many parts, and their gradients are added: the same update with "
+        "less memory.",
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="Everything random follows from it.")
     threads: int | None = Field(None, ge=1, description="Threads; none: all cores.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to compute.")
@@ -205,7 +230,7 @@ def resolve_recipe(recipe: str) -> dict[str, Any]:
     """Return the whole content of a recipe: its own, and what it `extends` where it says nothing itself."""
     folder = resources.files("zentence") / "recipes"
     if recipe in recipe_names():
-        return parse_toml(recipe, (folder / f"{recipe}.toml").read_text(encoding="utf-8"))
+        return _extended(folder, f"{recipe}.toml", ())
     if "/" in recipe and recipe in paper_recipe_names():
         paper, _, row = recipe.partition("/")
         return _extended(folder / paper, f"{row}.toml", ())

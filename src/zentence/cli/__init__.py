@@ -14,8 +14,10 @@ from zentence.cli import (
     compare,
     corpus,
     demo,
+    dialog,
     evaluate,
     hub,
+    label_control,
     model,
     moves,
     parts,
@@ -24,6 +26,8 @@ from zentence.cli import (
     serve,
     tasks,
     train,
+    understand,
+    weights,
 )
 from zentence.errors import ZentenceError
 
@@ -61,10 +65,15 @@ app.command()(model.score)
 app.command()(serve.explore)
 app.command()(serve.serve)
 app.command()(tasks.classify)
+app.command()(understand.understand)
+app.command()(understand.glue)
 app.command()(tasks.rank)
 app.command()(tasks.answer)
+app.add_typer(label_control.app, name="label-control")
+app.add_typer(dialog.app, name="dialog")
 app.command()(hub.export)
 app.command()(hub.publish)
+app.command()(weights.weights)
 app.command()(parts.parts)
 
 

@@ -32,6 +32,9 @@ def train(
     max_steps: Annotated[int | None, typer.Option("--max-steps", min=1, help="Updates in all.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Everything random follows from it.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="float32, or bfloat16 where the machine can do it.")
+    ] = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads; default: all cores.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
     json: Json = False,
@@ -39,7 +42,7 @@ def train(
     """Train a model on text, and measure it on the validation split."""
     from zentence import distributed
     from zentence.build import complete
-    from zentence.checkpoint import load_settings_of
+    from zentence.checkpoint import inherit, load_settings_of
     from zentence.evaluation.measurement import read_results
     from zentence.parts import plain
     from zentence.settings import override, read_recipe, settings_from
@@ -49,7 +52,7 @@ def train(
     from zentence.training.run import train as run
 
     changes = list(set_)
-    flags = {"max_steps": max_steps, "seed": seed, "device": device, "threads": threads}
+    flags = {"max_steps": max_steps, "seed": seed, "device": device, "precision": precision, "threads": threads}
     changes += [f"training.{name}={value}" for name, value in flags.items() if value is not None]
     if init_from is not None:
         changes.append(f"init_from={init_from}")
@@ -60,7 +63,7 @@ def train(
         content = plain(load_settings_of(folder))
     else:
         content = read_recipe(recipe or "default")
-    settings = complete(settings_from(override(content, changes)))
+    settings = complete(inherit(settings_from(override(content, changes))))
     try:
         with Display(quiet=quiet) as display:
             result = run(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zentence.corpora.batching import Batches as Batches
     from zentence.corpora.batching import collate as collate
+    from zentence.corpora.batching import stored_batch as stored_batch
     from zentence.corpora.ledger import Ledger as Ledger
     from zentence.corpora.prepare import Corpus as Corpus
     from zentence.corpora.prepare import open_split as open_split
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Batches": "batching",
     "collate": "batching",
+    "stored_batch": "batching",
     "Ledger": "ledger",
     "Corpus": "prepare",
     "open_split": "prepare",

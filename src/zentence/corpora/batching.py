@@ -136,10 +136,7 @@ class Batches:
             first = self._ends[lengths] - self._counts[lengths]
             keys = _mix(lengths.astype(np.uint64) * _GOLDEN + self._key("sentences", epoch))
             places = first + permute(places - first, self._counts[lengths], keys)
-        index = np.asarray(self.store.order[places])
-        starts = self.store.offsets[index]
-        labels = None if self.store.labels is None else self.store.labels[index].astype(np.int64)
-        batch = _assemble(self.store.tokens, starts, self.store.offsets[index + 1] - starts, index, labels, rows)
+        batch = stored_batch(self.store, self.store.order[places], rows)
         return batch._replace(weight=rows * len(self) / len(self.store))
 
     def _key(self, what: str, epoch: int) -> np.uint64:
@@ -156,13 +153,32 @@ class Batches:
         return run.start + (position - before) * run.rows, run.rows
 
 
+def stored_batch(store: TokenStore, index: NDArray[np.int64], total: int = 0) -> Batch:
+    """Make a batch of sentences of a store in the order given, each as decoder and encoder read it."""
+    index = np.array(index, dtype=np.int64)  # a copy: tensors want arrays that can be written to
+    labels = None if store.labels is None else store.labels[index].astype(np.int64)
+    starts = store.offsets[index]
+    batch = _assemble(store.tokens, starts, store.offsets[index + 1] - starts, index, labels, total)
+    if store.sources is None:
+        return batch
+    tokens, offsets = store.sources
+    starts = offsets[index]
+    return batch._replace(source=_assemble(tokens, starts, offsets[index + 1] - starts, index, None, total).source)
+
+
 def collate(
     sentences: Sequence[NDArray[np.int64]],
     index: Sequence[int] | NDArray[np.integer],
     labels: Sequence[int] | NDArray[np.integer] | None = None,
     total: int = 0,
+    sources: Sequence[NDArray[np.int64]] | None = None,
 ) -> Batch:
-    """Make a batch of sentences (ids without `<bos>` and `<eos>`) in the order given."""
+    """Make a batch of sentences (ids without `<bos>` and `<eos>`) in the order given.
+
+    `sources` are the same sentences as the encoder reads them, where its tokeniser is another one.
+    """
+    if sources is not None:
+        return collate(sentences, index, labels, total)._replace(source=collate(sources, index).source)
     lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
     tokens = np.concatenate([np.zeros(0, dtype=np.int64), *sentences])
     numbers = None if labels is None else np.array(labels, dtype=np.int64)

@@ -1,7 +1,8 @@
 """Memory-mapped tokens of one split, in a cache folder named by its content.
 
 A store is written once, in a stream, and never changed: `tokens.bin` (all sentences' ids, end to end), `offsets.bin`
-(where each begins), `order.bin` (sentence numbers by length), `labels.bin` and `meta.json`.
+(where each begins), `order.bin` (sentence numbers by length), `labels.bin` and `meta.json`; where the encoder has a
+tokeniser of its own, `source_tokens.bin` and `source_offsets.bin` hold what it reads.
 """
 
 import hashlib
@@ -71,7 +72,8 @@ class TokenStore:
 
     `tokens`, `offsets` and `order` are views of the files: sentence i is `tokens[offsets[i]:offsets[i + 1]]`, without
     `<bos>` and `<eos>`; `order` lists sentence numbers by length, equal lengths by number. `length_counts[n]` is the
-    number of sentences of n tokens. `labels` are indices into `label_names`, or None.
+    number of sentences of n tokens. `labels` are indices into `label_names`, or None. `sources` are tokens and offsets
+    of what the encoder reads, where its tokeniser is another one, else None; the longest has `longest_source` tokens.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -91,6 +93,7 @@ class TokenStore:
             self.labels: NDArray[np.int32] | None = None
             if self.label_names is not None:
                 self.labels = _map(folder / "labels.bin", np.dtype(np.int32), count)
+            self.sources, self.longest_source = _map_sources(folder, meta.get("source"), count)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedStore(f"{folder} is not a whole token store: {' '.join(str(error).split())}") from error
         self.length_counts = np.zeros(lengths[-1, 0] + 1 if len(lengths) else 0, dtype=np.int64)
@@ -113,6 +116,48 @@ class TokenStore:
         if not 0 <= number < len(self):
             raise IndexError(f"sentence {number} of {len(self)}")
         return self.tokens[self.offsets[number] : self.offsets[number + 1]].astype(np.int64)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sentence."""
+        return max(0, len(self.length_counts) - 1)
+
+
+Sources = tuple[NDArray[np.integer], NDArray[np.int64]]  # tokens, offsets
+
+
+def _map_sources(folder: Path, meta: dict[str, Any] | None, count: int) -> tuple[Sources | None, int]:
+    if meta is None:
+        return None, 0
+    tokens = _map(folder / "source_tokens.bin", np.dtype(meta["dtype"]), meta["tokens"])
+    offsets = _map(folder / "source_offsets.bin", np.dtype(np.int64), count + 1)
+    if offsets[-1] != meta["tokens"]:
+        raise ValueError("its counts disagree")
+    return (tokens, offsets), int(meta["longest"])
+
+
+class _SourceWriter:
+    """Writes what the encoder reads with a tokeniser of its own."""
+
+    def __init__(self, folder: Path, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._dtype = np.dtype(np.uint16 if len(vocabulary) < 65536 else np.uint32)
+        self.files = [(folder / f"source_{name}.bin").open("wb") for name in ("tokens", "offsets")]
+        np.zeros(1, dtype=np.int64).tofile(self.files[1])
+        self._tokens = self._longest = 0
+
+    def write(self, texts: list[str]) -> None:
+        """Add sentences."""
+        rows = self._vocabulary.encode_batch(texts)
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        np.concatenate(rows).astype(self._dtype).tofile(self.files[0])
+        (self._tokens + np.cumsum(lengths)).tofile(self.files[1])
+        self._tokens += int(lengths.sum())
+        self._longest = max(self._longest, int(lengths.max()))
+
+    def meta(self) -> dict[str, Any]:
+        """Return what the store must remember."""
+        return {"dtype": self._dtype.name, "tokens": self._tokens, "longest": self._longest}
 
 
 class StoreWriter:
@@ -139,12 +184,18 @@ class StoreWriter:
         self._temporary.mkdir()
         self._files = {name: (self._temporary / f"{name}.bin").open("wb") for name in ("tokens", "offsets", "labels")}
         np.zeros(1, dtype=np.int64).tofile(self._files["offsets"])
+        own = vocabulary.encoder
+        self._sources = None if own is None else _SourceWriter(self._temporary, own)
+
+    @property
+    def _open_files(self) -> list[Any]:
+        return [*self._files.values(), *(self._sources.files if self._sources else ())]
 
     def __enter__(self) -> "StoreWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
+        for file in self._open_files:
             file.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
@@ -171,6 +222,8 @@ class StoreWriter:
         if not self._texts:
             return
         rows = self._vocabulary.encode_batch(self._texts)
+        if self._sources is not None:
+            self._sources.write(self._texts)
         ids = np.concatenate(rows)
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids.astype(self._dtype).tofile(self._files["tokens"])
@@ -191,7 +244,7 @@ class StoreWriter:
     def commit(self) -> TokenStore:
         """Finish the files and move them into place, unless another process was faster; return the store."""
         self._flush()
-        for file in self._files.values():
+        for file in self._open_files:
             file.flush()
             os.fsync(file.fileno())
             file.close()
@@ -206,6 +259,8 @@ class StoreWriter:
             "label_names": None if self._label_names is None else list(self._label_names),
             "length_counts": np.stack((present, self._length_counts[present]), axis=1).tolist(),
         }
+        if self._sources is not None:
+            meta["source"] = self._sources.meta()
         write_atomically(self._temporary / "meta.json", json.dumps(meta, indent=1))
         _sync_folder(self._temporary)
         return _publish(self._temporary, self.folder)

@@ -16,6 +16,7 @@ from zentence.special import SPECIAL_WORDS, UNK
 
 _MOST_WORDS = 20_000_000  # read by the trainer; beyond it counts are scaled down, which leaves the merges much the same
 _CHUNK_WORDS = 1000
+_LONGEST_WORD = 256  # characters that the trainer reads of one: its time grows with the square of a word's length
 _WHITE_SPACE = {*range(9, 14), *range(28, 32)}  # bytes that never stand within a sentence
 
 
@@ -66,4 +67,4 @@ def _text(counts: Mapping[str, int]) -> Iterator[str]:
     for word in sorted(counts):
         left = -(-counts[word] // scale)
         for first in range(0, left, _CHUNK_WORDS):
-            yield " ".join([word] * min(_CHUNK_WORDS, left - first))
+            yield " ".join([word[:_LONGEST_WORD]] * min(_CHUNK_WORDS, left - first))

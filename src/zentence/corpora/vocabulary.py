@@ -15,17 +15,21 @@ from zentence.files import write_atomically
 from zentence.settings import CorpusSettings
 from zentence.special import BOS, EOS, PAD, SPECIAL_WORDS, UNK
 
+ENCODER_FILE = "encoder_tokenizer.json"  # beside a tokenizer.json: what the encoder reads with
+
 
 class Vocabulary:
     """A tokeniser whose ids 0 to 3 are `<pad> <bos> <eos> <unk>`.
 
-    Text never yields `<pad>`, `<bos>` or `<eos>`: where it spells them, they are the unknown word.
+    Text never yields `<pad>`, `<bos>` or `<eos>`: where it spells them, they are the unknown word. Where the encoder
+    reads with a tokeniser of its own, `encoder` is that one; None: both parts of a model read with the same.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, encoder: "Vocabulary | None" = None) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
+        self.encoder = encoder
         ids = tokenizer.get_vocab(with_added_tokens=True)
         self.words: tuple[str, ...] = tuple(sorted(ids, key=ids.__getitem__))
         if self.words[:4] != SPECIAL_WORDS:
@@ -41,7 +45,21 @@ class Vocabulary:
     @cached_property
     def hash(self) -> str:
         """Hexadecimal digest of everything that decides how text is read."""
-        return hashlib.blake2b(self._tokenizer.to_str().encode(), digest_size=16).hexdigest()
+        text = self._tokenizer.to_str() + ("" if self.encoder is None else self.encoder.to_json())
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of tokens that the decoder and the encoder know."""
+        return len(self), len(self if self.encoder is None else self.encoder)
+
+    def with_encoder(self, encoder: "Vocabulary | None") -> "Vocabulary":
+        """Return the same tokeniser, beside another one for the encoder."""
+        return Vocabulary(self._tokenizer, encoder)
+
+    def encode_sources(self, texts: list[str]) -> list[NDArray[np.int64]] | None:
+        """Return the ids that the encoder reads; None: those of `encode_batch`."""
+        return None if self.encoder is None else self.encoder.encode_batch(texts)
 
     @property
     def lower_case(self) -> bool:
@@ -74,8 +92,12 @@ class Vocabulary:
         return " ".join(self.words[number] for number in kept)
 
     def save(self, path: Path) -> None:
-        """Write a tokenizer.json."""
+        """Write a tokenizer.json, and the encoder's beside it if that has its own."""
         write_atomically(path, self._tokenizer.to_str(pretty=True))
+        if self.encoder is None:
+            path.with_name(ENCODER_FILE).unlink(missing_ok=True)  # of a model that was there before
+        else:
+            write_atomically(path.with_name(ENCODER_FILE), self.encoder._tokenizer.to_str(pretty=True))
 
     def to_json(self) -> str:
         """Return the content of a tokenizer.json."""
@@ -95,7 +117,14 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Read a tokenizer.json, written here or elsewhere."""
+        """Read a tokenizer.json, written here or elsewhere, and the encoder's own where one stands beside it."""
+        beside = path.with_name(ENCODER_FILE)
+        if path.name != ENCODER_FILE and beside.is_file():
+            return cls._load(path).with_encoder(cls._load(beside))
+        return cls._load(path)
+
+    @classmethod
+    def _load(cls, path: Path) -> "Vocabulary":
         try:
             text = Path(path).read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -6,11 +6,39 @@ has a bias.
 """
 
 import math
+from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from zentence.errors import ZentenceError
+from zentence.huggingface import library
+
+
+def memory_cache(memory: list[tuple[Tensor, Tensor]]) -> Any:
+    """Return a cache of the library's kind that holds a memory [N, heads, 1, head size] a layer, and never more.
+
+    Layers attend to it and to the words that they are given; these are not kept. So a layer that is run a second time,
+    in the backward pass, finds what it found the first time.
+    """
+    return _memory_cache_class()(memory)
+
+
+@cache
+def _memory_cache_class() -> type[Any]:
+    """Return the class, made once the library is loaded."""
+    base: Any = library().DynamicCache
+
+    class MemoryCache(base):  # type: ignore[misc]
+        """A cache that stays as it is."""
+
+        def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+            """Return a layer's keys and values with the memory before them."""
+            held = self.layers[layer]
+            return torch.cat((held.keys, keys), dim=-2), torch.cat((held.values, values), dim=-2)
+
+    return MemoryCache
 
 
 class Injection(nn.Module):

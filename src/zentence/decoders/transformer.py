@@ -1,6 +1,5 @@
 """Decoders that are causal transformers: GPT-2, Llama and their like, from scratch or from pre-trained weights."""
 
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -8,7 +7,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from zentence.corpora import Vocabulary
-from zentence.decoders.injection import Injection
+from zentence.decoders.injection import Injection, memory_cache
 from zentence.decoders.readout import word_log_prob
 from zentence.errors import ZentenceError
 from zentence.huggingface import (
@@ -16,10 +15,13 @@ from zentence.huggingface import (
     check_length,
     configuration,
     evaluating,
+    find_weights,
+    layers_of,
     library,
     load_weights,
     new_network,
     reads_ahead,
+    recompute_layers,
     reset_network,
 )
 from zentence.types import EOS, Tokens
@@ -86,6 +88,21 @@ class TransformerDecoder(nn.Module):
         self.injection = Injection(code_size, self.config, memory=options.memory, embedding=options.embedding)
         self._reset_injection()
         self._check()
+        if options.recompute:
+            recompute_layers(self.network)
+
+    @property
+    def positions(self) -> int:
+        """Tokens of the longest sentence that can be read: `<bos>` and memory take their places."""
+        return int(self.config.max_position_embeddings) - 1 - self.injection.positions
+
+    def new_maps(self) -> list[nn.Module]:
+        """Return what the code is read through: W_M and W_D."""
+        return [self.injection]
+
+    def last_layers(self, count: int) -> list[nn.Module]:
+        """Return the last layers of the network, or all if there are fewer."""
+        return layers_of(self.network)[-count:]
 
     def _reset_injection(self) -> None:
         self.injection.reset_parameters(self.options.code_spread, float(self.embedding.weight.detach().std()))
@@ -117,7 +134,8 @@ class TransformerDecoder(nn.Module):
     def load_pretrained(self, vocabulary: Vocabulary) -> None:
         """Take up the pre-trained weights that the options name, if any."""
         if self.options.weights is not None:
-            load_weights(self.network, _KIND, Path(self.options.weights), vocabulary.words)
+            folder = find_weights(self.options.weights, "decoder.weights")
+            load_weights(self.network, _KIND, folder, vocabulary.words)
             self._reset_injection()  # their embeddings are of another size
 
     def _read(self, embedded: Tensor, seen: KeysAndValues) -> tuple[Tensor, KeysAndValues]:
@@ -142,7 +160,11 @@ class TransformerDecoder(nn.Module):
         check_length(inputs.shape[1] + self.injection.positions, self.config.max_position_embeddings, "decoder")
         embedded = self._embed(inputs, z)
         memory = [] if z is None else self.injection.memory(z.flatten(0, 1))
-        hidden, _ = self._read(embedded.flatten(0, 1), memory)
+        seen = memory_cache(memory) if memory else None
+        out = self.network.base_model(
+            inputs_embeds=embedded.flatten(0, 1), past_key_values=seen, use_cache=seen is not None
+        )
+        hidden: Tensor = out.last_hidden_state
         return hidden.view(embedded.shape)
 
     def _readout(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

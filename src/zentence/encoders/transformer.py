@@ -1,6 +1,5 @@
 """Encoders that are transformers: BERT and its like, from scratch or from pre-trained weights."""
 
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,9 +13,13 @@ from zentence.huggingface import (
     check_length,
     configuration,
     evaluating,
+    find_weights,
+    layers_of,
     load_weights,
     new_network,
+    position_limit,
     reads_ahead,
+    recompute_layers,
     reset_network,
 )
 from zentence.types import Tokens
@@ -55,7 +58,22 @@ class TransformerEncoder(nn.Module):
         network = new_network(_KIND, self.config)
         if getattr(network, "pooler", None) is not None:
             network.pooler = None  # ours takes its place
+        if self.options.recompute:
+            recompute_layers(network)
         return network
+
+    @property
+    def positions(self) -> int:
+        """Tokens of the longest sentence that can be read: `<bos>` and `<eos>` take their places."""
+        return position_limit(self.network) - 2
+
+    def new_maps(self) -> list[nn.Module]:
+        """Return what stands between the network and the code."""
+        return [] if self.pooler is None else [self.pooler]
+
+    def last_layers(self, count: int) -> list[nn.Module]:
+        """Return the last layers of the network, or all if there are fewer."""
+        return layers_of(self.network)[-count:]
 
     def _reset_pooler(self) -> None:
         if self.pooler is not None:
@@ -89,7 +107,8 @@ class TransformerEncoder(nn.Module):
         """Take up the pre-trained weights that the options name, if any, and their pooling layer if they have one."""
         if self.options.weights is None:
             return
-        trained = load_weights(self.network, _KIND, Path(self.options.weights), vocabulary.words)
+        folder = find_weights(self.options.weights, "encoder.weights")
+        trained = load_weights(self.network, _KIND, folder, vocabulary.words)
         dense = getattr(getattr(trained, "pooler", None), "dense", None)
         if self.pooler is not None and isinstance(dense, nn.Linear):
             with torch.no_grad():
@@ -103,7 +122,7 @@ class TransformerEncoder(nn.Module):
     def forward_embedded(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """Return features [B, H] of embeddings [B, T, E], of which the first `lengths` count."""
         longest = int(lengths.max())
-        check_length(longest, self.config.max_position_embeddings, "encoder")
+        check_length(longest, position_limit(self.network), "encoder")
         states = self._states(embedded[:, :longest], lengths)
         if self.options.pooling == "mean":
             return torch.where(_real(states, lengths)[:, :, None], states, 0.0).sum(1) / lengths[:, None]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from zentence import distributed
-from zentence.corpora import TokenStore, collate
+from zentence.corpora import TokenStore, stored_batch
 from zentence.errors import ZentenceError
 from zentence.evaluation.journal import Arrays, Journal
 from zentence.evaluation.likelihood import Bounds, bounds, eos_of
@@ -58,8 +58,7 @@ def evaluation_batches(
             count -= 1  # the sentences grow longer along the batch
         chosen = order[first : first + count]
         if number % distributed.world() == distributed.rank():
-            labels = None if store.labels is None else store.labels[chosen]
-            yield collate([store.sentence(int(i)) for i in chosen], chosen, labels)
+            yield stored_batch(store, chosen)
         first += count
         number += 1
 

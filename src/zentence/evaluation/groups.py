@@ -150,8 +150,22 @@ def _per_word(subject: Subject, recorder: Recorder, name: str, kind: Kind) -> No
         recorder.add(
             "ppl_without_eos", value, kind_without, subject.count, error, samples_without, of=of, eos=0, **counts
         )
+    _per_subword(subject, recorder, name, kind, samples)
     if subject.wants("bits_per_byte"):
         _bits_per_byte(subject, recorder, name, kind, samples)
+
+
+def _per_subword(subject: Subject, recorder: Recorder, name: str, kind: Kind, samples: int | None) -> None:
+    """Record perplexities per sub-word with two, and with none, special tokens a sentence in the denominator."""
+    figures, ledger = subject.figures(), subject.store.ledger
+    tokens = figures.tokens - 1.0
+    for metric, special in (("ppl_per_bpe_with_bos_eos", 2), ("ppl_per_bpe_without_bos_eos", 0)):
+        if ledger.tokens == ledger.words:
+            recorder.refuse(metric, "this model's tokens are words: see ppl")
+        elif subject.wants(metric):
+            value, error = _perplexity(figures.values[name], tokens + special)
+            counts = {"tokens": round(float(tokens.sum())), "special_tokens": special * subject.count}
+            recorder.add(metric, value, kind, subject.count, error, samples, of=name, **counts)
 
 
 def _bits_per_byte(subject: Subject, recorder: Recorder, name: str, kind: Kind, samples: int | None) -> None:

@@ -47,6 +47,12 @@ METRICS: dict[str, Metric] = {
     "ppl_without_eos": Metric(
         "per word", "lower", "likelihood", "perplexity without <eos> in both nats and count; with a code: of distortion"
     ),
+    "ppl_per_bpe_with_bos_eos": Metric(
+        "per sub-word, <bos> and <eos>", "lower", "likelihood", "perplexity of nll or iw_nll, counted as paper 5 does"
+    ),
+    "ppl_per_bpe_without_bos_eos": Metric(
+        "per sub-word", "lower", "likelihood", "perplexity of nll or iw_nll; <eos> is paid for but not counted"
+    ),
     "bits_per_byte": Metric("bits per byte", "lower", "likelihood", "nll or iw_nll over the split's UTF-8 bytes"),
     "distortion": Metric(NATS, "lower", "likelihood", "−E_q log p(x|z): what the words cost once the code is known"),
     "rate": Metric(NATS, "none", "likelihood", "KL(q(z|x)‖p(z)): what a code costs"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zentence.corpora import TokenStore, collate
+from zentence.corpora import TokenStore, stored_batch
 from zentence.decoders.generation import Generation, generate
 from zentence.evaluation.subject import Subject
 from zentence.model import LatentLM
@@ -35,7 +35,7 @@ def batches(subject: Subject, what: str) -> Iterator[Batch]:
     order = order[order < considered(subject)]
     for first in range(0, len(order), ROWS):
         chosen = order[first : first + ROWS]
-        yield collate([subject.store.sentence(int(i)) for i in chosen], chosen).to(subject.device)
+        yield stored_batch(subject.store, chosen).to(subject.device)
         done += len(chosen)
         subject.progress(what, done, len(order))
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zentence.corpora import TokenStore, collate
+from zentence.corpora import TokenStore, stored_batch
 from zentence.errors import NotInvertibleError, ZentenceError
 from zentence.model import LatentLM
 from zentence.noise import Noise, derive_key
@@ -36,7 +36,7 @@ def training_features(
     parts = []
     for first in range(0, count, _ROWS):
         chosen = drawn[first : first + _ROWS]
-        batch = collate([training.sentence(int(number)) for number in chosen], chosen).to(device)
+        batch = stored_batch(training, chosen).to(device)
         parts.append(model.encoder(batch.source))
         if progress is not None:
             progress(min(first + _ROWS, count), count)

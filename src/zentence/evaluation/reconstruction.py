@@ -145,7 +145,7 @@ def swapped_sources(batch: Batch, k: int, vocabulary: Vocabulary, seed: int) -> 
         " ".join(swap_words(vocabulary.decode(ids[:length]).split(), draws.reshape(-1, 2)[:k]))
         for ids, length, draws in zip(batch.target.ids.tolist(), lengths, uniform, strict=True)
     ]
-    read = collate(vocabulary.encode_batch(sentences), batch.index.tolist())
+    read = collate((vocabulary.encoder or vocabulary).encode_batch(sentences), batch.index.tolist())
     return batch._replace(source=read.source.to(batch.index.device))
 
 

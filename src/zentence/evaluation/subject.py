@@ -16,7 +16,10 @@ from zentence.settings import Settings
 from zentence.types import LatentDistribution
 
 NO_CODE = "this is a language model: it has no code"
-WEIGHTED = ("iw_nll", "ppl", "bits_per_byte", "aggregate_prior_nll", "mixture_prior_nll")  # from importance weights
+WEIGHTED = (  # from importance weights
+    *("iw_nll", "ppl", "ppl_per_bpe_with_bos_eos", "ppl_per_bpe_without_bos_eos", "bits_per_byte"),
+    *("aggregate_prior_nll", "mixture_prior_nll"),
+)
 DRAWN = ("elbo_nll", "distortion", "ppl_without_eos", "melbo_nll", "rate", "marginal_kl")  # from codes of q
 Progress = Callable[[str, int, int], None]  # what is computed, items done, items in all
 

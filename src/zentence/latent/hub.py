@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zentence.checkpoint import MODEL_FILES, load_settings_of, save_model, save_settings
+from zentence.corpora.vocabulary import ENCODER_FILE
 from zentence.errors import ZentenceError
 from zentence.evaluation.measurement import read_results
 from zentence.files import write_atomically
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from zentence.latent.space import LatentSpace
 
 RESULTS, CARD = "results.json", "README.md"
-FILES = (*MODEL_FILES, RESULTS, CARD)  # all that is written, uploaded or downloaded
+FILES = (*MODEL_FILES, ENCODER_FILE, RESULTS, CARD)  # all that is written, uploaded or downloaded
 _REPOSITORY = re.compile(r"(?!.*(--|\.\.))(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 
 

@@ -96,10 +96,12 @@ class LatentSpace:
         if any(len(row) == 0 for row in ids):
             place = next(i for i, row in enumerate(ids) if len(row) == 0)
             raise ZentenceError(f"Sentence {first + place + 1} is empty")
+        read = self.vocabulary.encode_sources(list(sentences))
         order = np.argsort([len(row) for row in ids], kind="stable")
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            yield chosen, collate([ids[i] for i in chosen], first + chosen).to(self.device)
+            sources = None if read is None else [read[i] for i in chosen]
+            yield chosen, collate([ids[i] for i in chosen], first + chosen, sources=sources).to(self.device)
 
     def _cut(self, sentences: Sequence[str], first: int) -> list[str]:
         """Cut sentences to the limit that training had; a warning names the first one, once."""
@@ -154,6 +156,19 @@ class LatentSpace:
             codes = self._codes(sentences, int(sample), seed, batch_size=batch_size, first=first, progress=told)
         means: Codes = codes[:, 0]
         return means
+
+    @torch.no_grad()
+    def features(self, sentences: Sequence[str], *, batch_size: int = 128, progress: Progress | None = None) -> Codes:
+        """Return the encoder's features [N, H], which the posterior is made from; sentences are cut as by `encode`."""
+        self._need_code()
+        found = np.empty((len(sentences), self.model.encoder.feature_size), dtype=np.float32)
+        done = 0
+        for places, batch in self._batches(self._cut(sentences, 0), batch_size):
+            found[places] = self.model.encoder(batch.source).float().cpu().numpy()
+            done += len(places)
+            if progress is not None:
+                progress(done)
+        return found
 
     def grouped_codes(
         self,

@@ -185,7 +185,8 @@ def _encode_window(
 ) -> Codes:
     """Return codes [n, D] of a window's sentences, the first of which is number `first` of all."""
     _need_code(space)
-    ids = space.vocabulary.encode_batch(_within_limit(space, window, where, remarks))
+    texts = _within_limit(space, window, where, remarks)
+    ids, read = space.vocabulary.encode_batch(texts), space.vocabulary.encode_sources(texts)
     for line, row in zip(window, ids, strict=True):
         if len(row) == 0:
             raise ZentenceError(f"{where} {line.number} is empty: there is no word in it")
@@ -195,7 +196,8 @@ def _encode_window(
     codes: Codes = np.empty((len(window), space.size), dtype=np.float32)
     done = 0
     for places in _by_length(np.array([len(row) for row in ids])):
-        batch = collate([ids[i] for i in places], first + places).to(space.device)
+        sources = None if read is None else [read[i] for i in places]
+        batch = collate([ids[i] for i in places], first + places, sources=sources).to(space.device)
         q = space.model.infer(batch.source)
         noise = Noise(derive_key(seed, "encode"), batch.index)
         z = q.rsample_and_log_prob(1, noise)[0][0] if sample else q.center

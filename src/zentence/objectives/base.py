@@ -20,13 +20,16 @@ class Objective(nn.Module):
     `selection` names the validation figure that chooses the best model: `elbo_nll` (the bound at weight 1),
     `distortion`, `nll`, `iw_nll`, or `loss` (this objective itself, its noise held fixed); never an annealed loss.
     `needs_closed_form` says what in it needs a KL in closed form ("" for nothing): with a posterior and a prior that
-    have none, training is refused before it begins. State that must survive a restart is in buffers.
+    have none, training is refused before it begins. `whole_batch` says what in it is no mean over sentences, but looks
+    at the batch as a whole ("" for nothing): batches can then not be worked through in parts. State that must survive
+    a restart is in buffers.
     """
 
     Options: ClassVar[type[PartOptions]]
     selection: str = "elbo_nll"
     needs_code: ClassVar[bool] = True
     needs_closed_form: str = ""
+    whole_batch: str = ""
     paper: ClassVar[str] = ""
 
     def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:

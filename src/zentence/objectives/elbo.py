@@ -39,6 +39,7 @@ class Elbo(Objective):
         self.rule = rule(rule_options, epoch_steps, total_steps)
         self.selection = "iw_nll" if self.rule.targets_rate else "elbo_nll"
         self.needs_closed_form = self.rule.needs_closed_form
+        self.whole_batch = self.rule.whole_batch
 
     def written_out(self) -> dict[str, Any]:
         """Return every option as plain values, those of the rate rule included."""

@@ -79,6 +79,7 @@ class InfoVae(Elbo):
 
     def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:
         super().__init__(options, epoch_steps, total_steps)
+        self.whole_batch = "MMD"
         self.mmd_weight = build_schedule("objective.mmd_weight", options.mmd_weight, epoch_steps, total_steps)
 
     def further(

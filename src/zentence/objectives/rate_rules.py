@@ -23,12 +23,14 @@ from zentence.types import Batch
 class RateRule(nn.Module):
     """Base of all rules; `targets_rate` selects by IW-NLL, as the bound then favours small targets.
 
-    `needs_closed_form` says what needs a KL in closed form, "" for nothing. State is in buffers.
+    `needs_closed_form` says what needs a KL in closed form, `whole_batch` what looks at the batch as a whole; "" for
+    nothing. State is in buffers.
     """
 
     paper: ClassVar[str] = ""
     targets_rate: ClassVar[bool] = False
     needs_closed_form: str = ""
+    whole_batch: str = ""
     Options: ClassVar[type[PartOptions]]
 
     def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:  # noqa: ARG002
@@ -110,6 +112,7 @@ class FreeBits(Weighted):
 
     def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
         super().__init__(options, epoch_steps, total_steps)
+        self.whole_batch = "free bits on the batch mean" if options.mean == "batch" else ""
         if options.on != "total":
             self.needs_closed_form = "free bits per dimension"
         elif options.mean == "sentence":  # E max(target, estimate) > max(target, E estimate)
@@ -147,6 +150,7 @@ class SoftFreeBits(RateRule):
 
     paper = "paper 2 (Eq. 26; multiplicative: its released code); Chen et al. (2017)"
     targets_rate = True
+    whole_batch = "soft free bits"
 
     class Options(PartOptions):
         target: float = Field(gt=0.0, description="Target r of the rate in nats.")
@@ -205,6 +209,7 @@ class MinimumRate(RateRule):
 
     paper = "paper 2 (minimum desired rate, Eq. 21; Eq. 22 and 27 with the sign corrected)"
     targets_rate = True
+    whole_batch = "a minimum rate"
 
     class Options(PartOptions):
         target: float = Field(gt=0.0, description="Rate r in nats that the model is held above.")
