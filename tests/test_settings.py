@@ -7,7 +7,6 @@ from zentence.parts import plain
 from zentence.settings import load_settings, override, recipe_names, settings_from
 from zentence.training.stages import plan_stages
 
-
 FROM_ELSEWHERE = {"optimus-finetune", "optimus-small-pretrained"}  # they start from directories made before
 
 

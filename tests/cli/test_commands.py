@@ -196,7 +196,6 @@ def test_sample_from_a_prior_of_training_sentences(preloaded: Any, model: Path, 
     assert "no prior to swap" in preloaded("sample", language_model, "--prior", "mixture", expect=2).err
 
 
-
 @pytest.mark.parametrize("method", ["sample", "beam"])
 def test_sample_by_other_methods(preloaded: Any, model: Path, method: str) -> None:
     options = ["--top-k", 5, "--top-p", 0.9, "--temperature", 0.7] if method == "sample" else ["--beam", 3]
