@@ -144,7 +144,7 @@ def evaluate_dialog(
         kept += chunk[: max(0, examples - len(kept))]
         for (_, model, strength), tally in zip(plans, tallies, strict=True):
             contexts = [exchange.context for exchange in chunk]
-            moves = {"radius": radius, "around": around, "strength": strength, "towards": towards}
+            moves: dict[str, Any] = {"radius": radius, "around": around, "strength": strength, "towards": towards}
             tally.add(chunk, model.respond(contexts, responses, seed=seed, first=done, **moves, **words))
         if (judge := next((m for _, m in models if m.judges is not None), None)) is not None:
             for name, values in judge.style_scores([exchange.response for exchange in chunk]).items():
