@@ -135,7 +135,7 @@ def test_evaluate(preloaded: Any, texts: Path, models: dict[str, Path]) -> None:
         (["respond", "fusion", " __eou__ "], "The context is empty: give at least one turn"),
         (["respond", "fusion", "hello", "--strength", 0.5], "This model has learnt no style"),
         (["respond", "fusion", "hello", "--method", "loud"], "--method loud: choose one of greedy, sample, beam"),
-        (["respond", "styled", "hello", "--strength", 0.5, "--towards", "far"], "one of nearest, mean, not 'far'"),
+        (["respond", "styled", "hello", "--strength", 0.5, "--towards", "far"], "one of mean, nearest, not 'far'"),
         (["respond", "fusion", "hello", "--around", "corner"], "one of scatter, sphere, not 'corner'"),
         (["respond", "gone", "hello"], "No such directory"),
         (["evaluate", "fusion", "--file", "gone.txt"], "No such file: gone.txt"),

@@ -190,7 +190,7 @@ def test_style(files: Path, styled: Path) -> None:
         half, whole = (dialog.towards_style(codes, strength, towards) for strength in (0.5, 1.0))
         assert half == pytest.approx(0.5 * (codes + whole), abs=1e-6)
         assert np.array_equal(dialog.towards_style(codes, 0.0, towards), codes)
-    nearest = dialog.towards_style(codes, 1.0)
+    nearest = dialog.towards_style(codes, 1.0, "nearest")
     brute = [dialog.style[np.square(dialog.style - code).sum(1).argmin()] for code in codes]
     assert nearest == pytest.approx(np.array(brute))
     found = evaluate_dialog(
@@ -210,7 +210,7 @@ def test_style(files: Path, styled: Path) -> None:
     assert [row["strength"] for row in document["rows"]] == [0.0, 1.0] and len(document["examples"]) == 2
     with pytest.raises(ZentenceError, match="0 to 1"):
         dialog.towards_style(codes, 1.5)
-    with pytest.raises(ZentenceError, match="one of nearest, mean"):
+    with pytest.raises(ZentenceError, match="one of mean, nearest"):
         dialog.towards_style(codes, 0.5, "far")
 
 

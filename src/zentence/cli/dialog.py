@@ -37,7 +37,7 @@ Around = Annotated[
 Strength = Annotated[
     float, typer.Option("--strength", min=0.0, max=1.0, help="How far codes move to the style's: 0 not, 1 all the way.")
 ]
-Towards = Annotated[str, typer.Option("--towards", help="Which code of the style: nearest, or mean.")]
+Towards = Annotated[str, typer.Option("--towards", help="Which code of the style: their mean, or the nearest.")]
 SEPARATED = "Turns, each ended or separated by __eou__, the latest last."
 
 
@@ -154,7 +154,7 @@ def respond(
     radius: Radius = None,
     around: Around = "scatter",
     strength: Strength = 0.0,
-    towards: Towards = "nearest",
+    towards: Towards = "mean",
     *,
     words: Words,
     seed: Seed = 0,
@@ -189,7 +189,7 @@ def chat(
         float, typer.Option("--radius", min=0.0, help="How far from the context's code; 1: as far as real responses.")
     ] = 0.0,
     strength: Strength = 0.0,
-    towards: Towards = "nearest",
+    towards: Towards = "mean",
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = None,
@@ -245,7 +245,7 @@ def evaluate(
     strength: Annotated[
         str, typer.Option("--strength", help="Strengths of the style, 0 to 1, as in 0,0.25,0.5,1.")
     ] = "0",
-    towards: Towards = "nearest",
+    towards: Towards = "mean",
     examples: Annotated[int, typer.Option("--examples", min=0, help="Contexts shown with their responses.")] = 3,
     *,
     words: Words,

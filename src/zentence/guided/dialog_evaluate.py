@@ -118,7 +118,7 @@ def evaluate_dialog(
     radius: float | None = None,
     around: str = "scatter",
     strengths: Sequence[float] = (0.0,),
-    towards: str = "nearest",
+    towards: str = "mean",
     examples: int = 3,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,

@@ -24,7 +24,7 @@ from zentence.training.fit import load_fit, read_fit
 
 RADIUS = 0.5  # how far responses are from their context's own code, in parts of the way to real responses
 AROUND = ("scatter", "sphere")
-TOWARDS = ("nearest", "mean")
+TOWARDS = ("mean", "nearest")
 WORDS: dict[str, Any] = {"method": "sample", "max_words": 40, "forbid_unknown": True}
 
 
@@ -116,11 +116,11 @@ class DialogSpace:
         drawn: Codes = (codes[:, None] + radius * steps).astype(np.float32)
         return drawn
 
-    def towards_style(self, codes: Codes, strength: float, towards: str = "nearest") -> Codes:
+    def towards_style(self, codes: Codes, strength: float, towards: str = "mean") -> Codes:
         """Return (1 − s) z + s z_style for codes [N, D]: what training decoded, at τ = s.
 
-        z_style is the nearest of the style's codes, or their mean. (StyleFusion has no such move: it draws around the
-        context's code and ranks what comes out by a classifier.)
+        z_style is the mean of the style's codes, or the nearest of them. (StyleFusion has no such move: it draws around
+        the context's code and ranks what comes out by a classifier.)
         """
         if not 0.0 <= strength <= 1.0:
             raise ZentenceError("The strength is a number from 0 to 1")
@@ -145,7 +145,7 @@ class DialogSpace:
         radius: float | None = None,
         around: str = "scatter",
         strength: float = 0.0,
-        towards: str = "nearest",
+        towards: str = "mean",
         seed: int = 0,
         first: int = 0,
         **words: Any,
