@@ -81,7 +81,7 @@ def test_measurements_of_a_model_with_a_code(corpus: Corpus) -> None:
     model = model_for(len(corpus.vocabulary))
     found = evaluate_split(model, store, corpus.vocabulary, tiny_settings(), split="valid", samples=6, seed=0)
     by_name = {m.name: m for m in found}
-    assert set(by_name) == {*AFTER_TRAINING} - {"nll", "source_nll"}
+    assert set(by_name) == {name for name in AFTER_TRAINING if "bpe" not in name} - {"nll", "source_nll"}
     assert by_name["elbo_nll"].kind == by_name["iw_nll"].kind == by_name["ppl"].kind == "upper_bound"
     assert by_name["elbo_nll"].value == pytest.approx(by_name["rate"].value + by_name["distortion"].value)
     assert sum(by_name["rate"].details["per_dimension"]) == pytest.approx(by_name["rate"].value, abs=1e-5)

@@ -145,7 +145,7 @@ def _subject(
     )
     training = None
     if split is None:
-        corpus = training_corpus(space)
+        corpus = training_corpus(space, "give a file with --split")
         store, name, source = corpus.splits["valid"], "valid", corpus.source_nll("valid", limit)
         training = corpus.splits["train"]
     else:
@@ -158,7 +158,8 @@ def _subject(
         name, source = split.name, source_nll([Origin(split, store.labels is not None)], limit)
         if needs_training:
             try:
-                training = training_corpus(space).splits["train"]
+                instead = "leave --prior out" if swaps_prior else "these are left out"
+                training = training_corpus(space, instead).splits["train"]
             except ZentenceError as error:
                 if swaps_prior:
                     raise

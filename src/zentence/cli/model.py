@@ -33,7 +33,7 @@ def sample(
     check_prior(prior)
     space = load_space(model, device, threads)
     if prior is not None:
-        training = training_corpus(space).splits["train"]
+        training = training_corpus(space, "leave --prior out").splits["train"]
         swap(space, prior, training, sentences=prior_sentences, components=components, seed=seed)
     options = words.options(seed, "greedy" if space.model.has_code else "sample")
 

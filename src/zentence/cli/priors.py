@@ -26,15 +26,15 @@ def check_prior(kind: str | None) -> None:
         raise ZentenceError(f"Unknown prior '{kind}'.{suggestion(kind, KINDS)}")
 
 
-def training_corpus(space: "LatentSpace") -> Any:
-    """Return the text that a model was trained on, as its settings name it."""
+def training_corpus(space: "LatentSpace", instead: str) -> Any:
+    """Return the text that a model was trained on, as its settings name it, or say what to do instead."""
     from zentence.corpora.prepare import prepare
     from zentence.corpora.readers import is_stream
     from zentence.training.progress import phase_bar
 
     files = space.settings.corpus
     if not files.train or any(is_stream(file) for file in (*files.train, *files.valid, *files.test)):
-        raise ZentenceError("This model's training text is not in a file")
+        raise ZentenceError(f"This model's training text is not in a file: {instead}")
     with phase_bar() as progress:
         return prepare(
             files,
