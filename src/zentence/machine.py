@@ -9,22 +9,20 @@ import torch
 
 from zentence.errors import ZentenceError
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 
 
 def prepare_process(threads: int | None = None) -> None:
     """Set the number of threads, keep freed memory, and flush denormals; call before the first tensor operation.
 
     By default glibc hands large blocks back to the system and asks for them again, page fault by page fault, at every
-    step: worth 20-50 % of the training time at our shapes. What is kept is kept for each arena, and glibc makes one for
-    almost every thread: with few of them a service of many threads stays small.
+    step: worth 20-50 % of the training time at our shapes.
     """
     if sys.platform == "linux":
         try:
             libc = ctypes.CDLL("libc.so.6")
             libc.mallopt(_MMAP_THRESHOLD, 1 << 30)
             libc.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
-            libc.mallopt(_ARENA_MAX, 2)
         except (OSError, AttributeError):
             pass  # another C library: slower, not wrong
     torch.set_flush_denormal(True)
