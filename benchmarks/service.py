@@ -19,9 +19,10 @@ import numpy as np
 
 from benchmarks.harness import REPEATS, Row, Section, measure
 from benchmarks.latent import _space
-from zentence.machine import prepare_process
+from zentence.machine import bound_kernel_cache, prepare_process
 
 SECONDS, CLIENTS = int(os.environ.get("ZENTENCE_BENCH_SECONDS", "60")), 50
+WARM = 20  # seconds before memory is looked at
 WORDS, STEPS = 20, 7
 MIX = ("encode", "decode", "interpolate")  # in turn
 
@@ -35,6 +36,7 @@ def measure_load(seconds: str, clients: str, together: str) -> dict[str, float]:
     from zentence.web.service import Service
     from zentence.web.worker import Worker
 
+    bound_kernel_cache()
     prepare_process()
     worker = Worker(together=together == "together")
     service = Service(_space(), worker=worker)
@@ -45,7 +47,7 @@ def measure_load(seconds: str, clients: str, together: str) -> dict[str, float]:
     while not server.started:
         time.sleep(0.05)
     port = opened.getsockname()[1]
-    _drive(port, 5, int(clients))  # warm: allocator, threads
+    _drive(port, WARM, int(clients))  # allocator, threads, kernels
     before = _resident_mb()
     found = _drive(port, float(seconds), int(clients))
     after = _resident_mb()

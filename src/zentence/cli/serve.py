@@ -83,6 +83,8 @@ def _run(
     browser: bool,
     **where: Any,
 ) -> None:
+    from zentence.machine import bound_kernel_cache
+
     try:
         from zentence.web import server
         from zentence.web.service import Service
@@ -91,6 +93,7 @@ def _run(
     host, local = where["host"], server.is_loopback(where["host"])
     token = _token(where["token"], local)
     with server.bind(host, where["port"]) as opened:  # a port in use is noticed before the model is read
+        bound_kernel_cache()
         space = load_space(model, device, threads)
         corpus = _read(space, file, points, seed)
         service = Service(space, corpus, model=str(model) if local else None)
