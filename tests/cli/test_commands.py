@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zentence.cli.priors import KINDS as PRIORS
+from zentence.evaluation.priors import PRIOR_KINDS
+
 COMMANDS = [
     "",
     "demo",
@@ -193,6 +196,7 @@ def test_sample_from_a_prior_of_training_sentences(preloaded: Any, model: Path, 
         assert shown.json["prior"] == kind
         assert len(shown.json["sentences"]) == 4
     assert preloaded("sample", model, "--prior", "agregate", expect=2).err.strip().endswith("Did you mean 'aggregate'?")
+    assert PRIORS == PRIOR_KINDS
     assert "no prior to swap" in preloaded("sample", language_model, "--prior", "mixture", expect=2).err
 
 

@@ -50,14 +50,9 @@ class DialogModel(nn.Module):
         return density
 
 
-def lower_parameters(encoder: nn.Module) -> list[nn.Parameter]:
+def lower_parameters(encoder: Any) -> list[nn.Parameter]:
     """Return the parameters of a transformer encoder's embeddings and of all its layers but the last; else none."""
-    network = getattr(encoder, "network", None)
-    count = getattr(getattr(encoder, "config", None), "num_hidden_layers", 0)
-    if not isinstance(network, nn.Module) or count < 1:
+    if not hasattr(encoder, "last_layers"):
         return []
-    stacks = [part for part in network.modules() if isinstance(part, nn.ModuleList) and len(part) == count]
-    if len(stacks) != 1:
-        return []
-    last = {id(parameter) for parameter in stacks[0][-1].parameters()}
-    return [parameter for parameter in network.parameters() if id(parameter) not in last]
+    last = {id(parameter) for layer in encoder.last_layers(1) for parameter in layer.parameters()}
+    return [parameter for parameter in encoder.network.parameters() if id(parameter) not in last]

@@ -17,6 +17,7 @@ from zentence.guided.dialog_loss import DialogOptions
 from zentence.guided.dialog_model import DialogModel
 from zentence.guided.dialog_train import NAME, SCATTER, SPACE, STYLE
 from zentence.guided.style_classifiers import Judges
+from zentence.latent.nearest import nearest
 from zentence.latent.space import Codes, LatentSpace
 from zentence.machine import choose_device, prepare_process
 from zentence.noise import Noise, derive_key
@@ -133,7 +134,7 @@ class DialogSpace:
         if towards == "mean":
             chosen = np.broadcast_to(self.style.mean(0), codes.shape)
         else:
-            chosen = self.style[_nearest(codes, self.style)]
+            chosen = self.style[nearest(self.style, codes, 1, "euclidean")[0][:, 0]]
         moved: Codes = ((1.0 - strength) * codes + strength * chosen).astype(np.float32)
         return moved
 
@@ -169,15 +170,6 @@ class DialogSpace:
         if self.judges is None:
             raise ZentenceError("This model has no classifiers of a style: train it with --style")
         return self.judges.scores(self.space.vocabulary.encode_batch(list(sentences)))
-
-
-def _nearest(codes: Codes, style: Codes) -> NDArray[np.int64]:
-    """Return the number of the nearest of the style's codes for each code, in parts of bounded size."""
-    squares = np.square(style).sum(1)
-    found = [
-        np.argmin(squares - 2.0 * codes[first : first + 512] @ style.T, axis=1) for first in range(0, len(codes), 512)
-    ]
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
 def _load_style(folder: Path, vocabulary_size: int) -> tuple[Codes | None, Judges | None]:
