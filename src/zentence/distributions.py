@@ -64,13 +64,18 @@ class Rate(NamedTuple):
 
     total: Tensor  # [B]
     per_dimension: Tensor | None  # [B, D]
+    standard: "DiagonalGaussian | None" = None  # q where p is N(0, I): shifted and scaled by p
 
 
 def gaussian_kl(q: DiagonalGaussian, p: DiagonalGaussian) -> Tensor:
     """Return KL per sentence and dimension [B, D] in closed form."""
-    log_ratio = q.log_scale - p.log_scale
-    shift = (q.mean - p.mean) * (-p.log_scale).exp()
-    return 0.5 * ((2.0 * log_ratio).exp() + shift.square() - 1.0) - log_ratio
+    standard = standardised(q, p)
+    return 0.5 * ((2.0 * standard.log_scale).exp() + standard.mean.square() - 1.0) - standard.log_scale
+
+
+def standardised(q: DiagonalGaussian, p: DiagonalGaussian) -> DiagonalGaussian:
+    """Return q in the coordinates in which p is N(0, I)."""
+    return DiagonalGaussian((q.mean - p.mean) * (-p.log_scale).exp(), q.log_scale - p.log_scale)
 
 
 def has_closed_form_rate(q: LatentDistribution, p: LatentDistribution) -> bool:
@@ -82,7 +87,7 @@ def rate(q: LatentDistribution, p: LatentDistribution, drawn: tuple[Tensor, Tens
     """Return KL(q‖p): in closed form for two diagonal Gaussians, else by Monte Carlo from `drawn` = (z, log q(z))."""
     if isinstance(q, DiagonalGaussian) and isinstance(p, DiagonalGaussian):
         per_dimension = gaussian_kl(q, p)
-        return Rate(per_dimension.sum(-1), per_dimension)
+        return Rate(per_dimension.sum(-1), per_dimension, standardised(q, p))
     if drawn is None:
         raise ZentenceError("this pair of posterior and prior has no closed-form rate: draw samples and pass them")
     z, log_q = drawn

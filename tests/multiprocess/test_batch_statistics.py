@@ -31,6 +31,10 @@ def free_bits(**options: Any) -> dict[str, Any]:
     return rule("free_bits", mean="batch", **options)
 
 
+def information(**options: Any) -> dict[str, Any]:
+    return free_bits(on="both", mismatch_weight=0.8, target_per_dimension=0.01, **options)
+
+
 MIXTURE = ["prior.name=mixture", "prior.components=3"]
 IAF = ["posterior.name=iaf", "posterior.context_size=8"]
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any]]] = {
@@ -39,6 +43,8 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any]]] = {
     "free bits, total, above": (free_bits(on="total", total_target=0.1), IAF, {}),
     "free bits, per dimension": (free_bits(total_target=0.8), [], {}),
     "free bits, both": (free_bits(on="both", total_target=0.3, target_per_dimension=0.1), [], {}),
+    "free information, below": (information(total_target=9.0), [], {}),
+    "free information, above": (information(total_target=0.01), [], {}),
     "soft free bits": (rule("soft_free_bits", target=0.3), [], {}),
     "minimum rate": (rule("minimum_rate", target=3.0, learning_rate=0.1), [], {}),
     "minimum rate, sgd": (rule("minimum_rate", target=3.0, learning_rate=0.1, optimizer="sgd"), MIXTURE, {}),

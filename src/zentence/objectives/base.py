@@ -63,6 +63,26 @@ def whole(part: Tensor, batch: Batch) -> Tensor:
     return distributed.total(part) if batch.total else part.detach()
 
 
+def gather_rows(own: Tensor, batch: Batch) -> Tensor:
+    """Return the rows of the whole batch [N, D] from this process's [B, D]; only its own carry a gradient.
+
+    Process r of w holds rows r, r + w, … of every batch. Each writes its rows into zeros, and the sum is all of them.
+    """
+    if holders(batch) == 1:
+        return own
+    places = torch.arange(distributed.rank(), batch.total, distributed.world(), device=own.device)
+    alone = own.new_zeros(batch.total, own.shape[1]).index_copy(0, places, own.detach())
+    return distributed.total(alone).index_copy(0, places, own)
+
+
+def equal_share(value: Tensor, batch: Batch) -> Tensor:
+    """Return an equal share of a value that every process computed from the rows of the whole batch, all its gradient.
+
+    With `gather_rows` the gradient is that of the process's own rows, its part of the whole one.
+    """
+    return value - (1.0 - 1.0 / holders(batch)) * value.detach()
+
+
 @torch.no_grad()
 def rate_for_log(q: LatentDistribution, p: LatentDistribution, log_ratio: Tensor) -> Tensor:
     """Return KL(q‖p) [B] without gradient: in closed form, else the mean of log q(z|x) − log p(z) [S, B]."""

@@ -7,9 +7,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from zentence import distributed
 from zentence.noise import Noise
-from zentence.objectives.base import holders
+from zentence.objectives.base import equal_share, gather_rows
 from zentence.objectives.elbo import Elbo
 from zentence.schedules import ScheduleSpec, build_schedule
 from zentence.types import Batch, LatentDistribution
@@ -45,18 +44,6 @@ def mmd_squared(x: Tensor, y: Tensor, kernel: Kernel) -> Tensor:
     pairs_x = (within_x.sum() - within_x.diagonal().sum()) / (N * (N - 1))
     pairs_y = (within_y.sum() - within_y.diagonal().sum()) / (M * (M - 1))
     return pairs_x + pairs_y - 2.0 * between
-
-
-def gather_rows(own: Tensor, batch: Batch) -> Tensor:
-    """Return the rows of the whole batch [N, D] from this process's [B, D]; only its own carry a gradient.
-
-    Process r of w holds rows r, r + w, … of every batch. Each writes its rows into zeros, and the sum is all of them.
-    """
-    if holders(batch) == 1:
-        return own
-    places = torch.arange(distributed.rank(), batch.total, distributed.world(), device=own.device)
-    alone = own.new_zeros(batch.total, own.shape[1]).index_copy(0, places, own.detach())
-    return distributed.total(alone).index_copy(0, places, own)
 
 
 class InfoVae(Elbo):
@@ -99,5 +86,5 @@ class InfoVae(Elbo):
             dtype = torch.promote_types(codes.dtype, torch.float32)
             x, y = gather_rows(codes.to(dtype), batch), gather_rows(drawn.to(dtype), batch)
             found = mmd_squared(x, y, kernel)
-        weight, others = self.mmd_weight(step) * self.options.mmd_scale, 1.0 - 1.0 / holders(batch)
-        return weight * (found - others * found.detach()), {"mmd": float(found.detach())}
+        weight = self.mmd_weight(step) * self.options.mmd_scale
+        return weight * equal_share(found, batch), {"mmd": float(found.detach())}

@@ -12,9 +12,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from zentence.distributions import Rate
+from zentence.distributions import DiagonalGaussian, Rate
 from zentence.errors import ZentenceError
-from zentence.objectives.base import holders, share, whole
+from zentence.objectives.base import equal_share, gather_rows, holders, share, whole
 from zentence.parts import Options as PartOptions
 from zentence.schedules import ScheduleSpec, build_schedule
 from zentence.types import Batch
@@ -79,6 +79,11 @@ class FreeBits(Weighted):
 
     On both: β · max(total target, Σ_d max(target per dimension, R_d)). Small targets per dimension keep each of them
     alive, and the rest of the total goes where it is worth most; large equal ones make dimensions repeat each other.
+
+    The rate is information and mismatch: R = I + KL(q(z)‖p(z)), q(z) the aggregate of the batch. A model may fill its
+    target with a shape of q(z) that the prior does not have, which tells no sentence from another. `mismatch_weight` w
+    charges that from the first nat on: β · (w M + max(target, R − w M)), M as in `batch_mismatch`. With w = 1 only
+    information is free.
     """
 
     paper = "paper 2 (Eq. 20, total); paper 4 (per dimension, λ divided by D); paper 5 (per dimension, λ undivided)"
@@ -98,6 +103,11 @@ class FreeBits(Weighted):
             None, ge=0.0, description="Target of each dimension in nats, undivided (paper 5)."
         )
         weight: ScheduleSpec = Field(1.0, description="β, a number or a schedule; it multiplies the whole hinge.")
+        mismatch_weight: ScheduleSpec = Field(
+            0.0,
+            description="Share (a number or a schedule) that is charged below the target too of the mismatch of the "
+            "batch's codes, taken as one Gaussian, and the prior; 1: only information is free.",
+        )
 
         @model_validator(mode="after")
         def _fitting_targets(self) -> "FreeBits.Options":
@@ -108,12 +118,20 @@ class FreeBits(Weighted):
                 raise ValueError("free bits on the total need total_target")
             if self.on != "both" and total == each:
                 raise ValueError("give exactly one of total_target and target_per_dimension")
+            if self.mismatch_weight != 0.0 and (self.mean != "batch" or self.on == "per_dimension"):
+                raise ValueError("the mismatch is that of a batch: use mean = 'batch' and on = 'total' or 'both'")
             return self
 
     def __init__(self, options: Options, epoch_steps: float, total_steps: int) -> None:
         super().__init__(options, epoch_steps, total_steps)
         self.whole_batch = "free bits on the batch mean" if options.mean == "batch" else ""
-        if options.on != "total":
+        self.mismatch_weight = None
+        if options.mismatch_weight != 0.0:
+            self.mismatch_weight = build_schedule(
+                "rate_rule.mismatch_weight", options.mismatch_weight, epoch_steps, total_steps
+            )
+            self.needs_closed_form = "charging the mismatch"
+        elif options.on != "total":
             self.needs_closed_form = "free bits per dimension"
         elif options.mean == "sentence":  # E max(target, estimate) > max(target, E estimate)
             self.needs_closed_form = "free bits per sentence"
@@ -121,6 +139,8 @@ class FreeBits(Weighted):
     def forward(self, rate: Rate, batch: Batch, step: int) -> Tensor:
         """Return this process's share of β · hinge."""
         options = self.options
+        if self.mismatch_weight is not None:
+            return self.weight(step) * self._with_mismatch(rate, batch, self.mismatch_weight(step))
         if options.on == "total":
             charged = self._hinge(self._mean(rate.total, batch), options.total_target, batch)
         elif rate.per_dimension is None:
@@ -134,6 +154,15 @@ class FreeBits(Weighted):
                 charged = self._hinge(charged, options.total_target, batch)
         return self.weight(step) * (share(charged, batch) if options.mean == "sentence" else charged)
 
+    def _with_mismatch(self, rate: Rate, batch: Batch, weight: float) -> Tensor:
+        """Return this process's share of w M + max(total target, Σ_d max(each, R_d) − w M)."""
+        if rate.per_dimension is None or rate.standard is None:
+            raise ZentenceError("charging the mismatch needs a closed-form rate: use mismatch_weight = 0")
+        each = self.options.target_per_dimension or 0.0
+        charged = self._hinge(self._mean(rate.per_dimension, batch), each, batch).sum()
+        mismatch = weight * equal_share(batch_mismatch(rate.standard, each, batch), batch)
+        return mismatch + self._hinge(charged - mismatch, self.options.total_target, batch)
+
     def _mean(self, values: Tensor, batch: Batch) -> Tensor:
         """Return values [B, …] as they are, or this process's share of their mean over the batch."""
         return values if self.options.mean == "sentence" else values.sum(0) / batch.global_size
@@ -143,6 +172,25 @@ class FreeBits(Weighted):
         if self.options.mean == "sentence":
             return values.clamp(min=target)
         return torch.where(whole(values, batch) > target, values, torch.full_like(values, target / holders(batch)))
+
+
+def batch_mismatch(q: DiagonalGaussian, each: float, batch: Batch) -> Tensor:
+    """Return T + Σ_d max(each, KL_d) in nats, where p is N(0, I) and q(z) of the whole batch is taken as N(m, C).
+
+    KL(N(m, C)‖N(0, I)) is the sum of T, the correlation of dimensions, and of KL_d = KL(N(m_d, C_dd)‖N(0, 1)). It is
+    the least that KL(q(z)‖p(z)) can be for these moments: the rest is how far q(z) is from a Gaussian.
+    """
+    with torch.autocast(q.mean.device.type, enabled=False):
+        dtype = torch.promote_types(q.mean.dtype, torch.float32)
+        mean, variance = (gather_rows(rows.to(dtype), batch) for rows in (q.mean, (2.0 * q.log_scale).exp()))
+        center = mean.mean(0)
+        around = mean - center
+        covariance = around.t() @ around / len(mean) + variance.mean(0).diag()
+        spread = covariance.diagonal()
+        correlation = 0.5 * spread.log().sum() - torch.linalg.cholesky(covariance).diagonal().log().sum()
+        single = 0.5 * (spread + center.square() - 1.0 - spread.log())
+        found: Tensor = correlation + single.clamp(min=each).sum()
+        return found
 
 
 class SoftFreeBits(RateRule):
