@@ -105,6 +105,17 @@ class CorruptionSettings(Options):
         0.0, description="Share of decoder inputs read as <unk>: a number or a schedule."
     )
     unknown_inputs: float = Field(0.0, ge=0.0, le=1.0, description="Share of encoder inputs read as <unk>.")
+    unknown_uneven: bool = Field(
+        False,
+        description="Sentences lose different shares: two in every 1/unknown_inputs a part between none and all, the "
+        "others nothing. A code then learns how sure it can be of what it does not see.",
+    )
+
+    @model_validator(mode="after")
+    def _at_most_half(self) -> "CorruptionSettings":
+        if self.unknown_uneven and self.unknown_inputs > 0.5:
+            raise ValueError("uneven shares of unknown inputs are one half on average at most")
+        return self
 
 
 class StageSettings(Options):

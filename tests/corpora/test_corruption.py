@@ -1,7 +1,9 @@
+import pytest
 import torch
 
 from zentence.corpora.corruption import corrupt, hide_words
 from zentence.noise import Noise
+from zentence.settings import CorruptionSettings
 from zentence.testing import random_batch
 from zentence.types import BOS, EOS, PAD, UNK
 
@@ -38,3 +40,24 @@ def test_a_sentence_is_corrupted_alike_in_any_batch() -> None:
     whole = hide_words(batch.inputs, 0.5, Noise(1, batch.index))
     alone = hide_words(batch.inputs[1:2], 0.5, Noise(1, batch.index[1:2]))
     assert torch.equal(whole[1:2], alone)
+
+
+def test_uneven_rows_lose_parts_from_none_to_all_and_the_same_share_together() -> None:
+    batch = random_batch([40] * 600, vocabulary=50)
+    hidden = hide_words(batch.source.ids, 0.2, Noise(1, batch.index), uneven=True)
+    words = batch.source.ids > UNK
+    lost = ((hidden == UNK) & words).double().sum(1) / words.double().sum(1)  # [B]
+    assert abs(float(lost.mean()) - 0.2) < 0.03
+    assert abs(float((lost == 0.0).double().mean()) - 0.61) < 0.06  # 3 of 5, and those that lose next to nothing
+    touched = lost[lost > 0.0]
+    quarters = torch.histc(touched, 4, 0.0, 1.0) / len(touched)
+    assert float((quarters - 0.25).abs().max()) < 0.09
+    assert torch.equal(hidden[~words], batch.source.ids[~words])
+    alone = hide_words(batch.source.ids[7:8], 0.2, Noise(1, batch.index[7:8]), uneven=True)
+    assert torch.equal(hidden[7:8], alone)
+
+
+def test_uneven_shares_are_at_most_one_half() -> None:
+    with pytest.raises(ValueError, match="one half"):
+        CorruptionSettings(unknown_inputs=0.6, unknown_uneven=True)
+    assert CorruptionSettings(unknown_inputs=0.5, unknown_uneven=True).unknown_uneven

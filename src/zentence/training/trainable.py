@@ -73,12 +73,14 @@ class LatentTrainable(nn.Module):
         word_dropout: Schedule,
         unknown_inputs: float = 0.0,
         autocast: torch.dtype | None = None,
+        *,
+        uneven: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
         self.word_dropout = word_dropout
-        self.unknown_inputs = unknown_inputs
+        self.unknown_inputs, self.uneven = unknown_inputs, uneven
         self.autocast = autocast
 
     @property
@@ -93,7 +95,8 @@ class LatentTrainable(nn.Module):
     def forward(self, batch: Batch, step: int, noise: Noise) -> Terms:
         """Return the objective's terms; inputs are corrupted while training only."""
         if self.training:
-            batch = corrupt(batch, self.word_dropout(step), self.unknown_inputs, noise.fork("corruption"))
+            hiding = noise.fork("corruption")
+            batch = corrupt(batch, self.word_dropout(step), self.unknown_inputs, hiding, uneven=self.uneven)
         with torch.autocast(batch.index.device.type, self.autocast, enabled=self.autocast is not None):
             terms: Terms = self.objective(self.model, batch, step, noise)
         return terms
