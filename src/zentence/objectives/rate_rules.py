@@ -175,12 +175,13 @@ class FreeBits(Weighted):
 
 
 def batch_mismatch(q: DiagonalGaussian, each: float, batch: Batch) -> Tensor:
-    """Return T + Σ_d max(each, KL_d) in nats, where p is N(0, I) and q(z) of the whole batch is taken as N(m, C).
+    """Return max(0, T − D each) + Σ_d max(0, KL_d − each) in nats, p being N(0, I) and q(z) taken as N(m, C).
 
     KL(N(m, C)‖N(0, I)) is the sum of T, the correlation of dimensions, and of KL_d = KL(N(m_d, C_dd)‖N(0, 1)). It is
     the least that KL(q(z)‖p(z)) can be for these moments: the rest is how far q(z) is from a Gaussian. A batch is a
     small sample of sentences, and means that scatter by chance look like mismatch: what that adds on average is taken
-    off, to first order, so that small batches are not charged for their information.
+    off, to first order, so that small batches are not charged for their information. `each` is what a dimension may
+    differ from the prior, and again what it may repeat of others, so that those with little to say stay alive.
     """
     with torch.autocast(q.mean.device.type, enabled=False):
         dtype = torch.promote_types(q.mean.dtype, torch.float32)
@@ -197,8 +198,8 @@ def batch_mismatch(q: DiagonalGaussian, each: float, batch: Batch) -> Tensor:
         distance, shared = (around @ precision * around).sum(1), precision @ between
         excess = 0.25 * (distance.square().mean() - (shared * shared.t()).sum()) / N
         single_excess = 0.25 * (around.pow(4).mean(0) - scatter.square()) / (N * spread.square())
-        correlation = correlation - (excess - single_excess.sum())
-        found: Tensor = correlation + (single - single_excess).clamp(min=each).sum()
+        correlation, single = correlation - (excess - single_excess.sum()), single - single_excess
+        found: Tensor = (correlation - each * len(single)).relu() + (single - each).relu().sum()
         return found
 
 
