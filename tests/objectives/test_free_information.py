@@ -153,6 +153,15 @@ def test_one_sentence_has_no_information() -> None:
     assert charge.item() == pytest.approx(2.0 + found.total.item(), abs=1e-12)
 
 
+def test_numbers_that_are_none_stay_none() -> None:
+    """Training tells a loss that is no number from others; the decomposition of a matrix must not end it before."""
+    q = DiagonalGaussian(torch.full((5, 3), float("nan")), torch.zeros(5, 3))
+    assert torch.isnan(batch_mismatch(q, 0.1, BATCH))
+    narrow = DiagonalGaussian(100.0 * torch.randn(5, 3), torch.full((5, 3), -12.0))
+    assert torch.isfinite(batch_mismatch(narrow, 0.1, BATCH))
+    assert batch_mismatch(narrow, 0.1, BATCH).dtype == torch.float32
+
+
 @pytest.mark.parametrize("options", [{"mean": "sentence"}, {"on": "per_dimension", "total_target": None}], ids=str)
 def test_information_of_single_sentences_or_dimensions_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ZentenceError, match="the mismatch is that of a batch"):

@@ -184,13 +184,12 @@ def batch_mismatch(q: DiagonalGaussian, each: float, batch: Batch) -> Tensor:
     differ from the prior, and again what it may repeat of others, so that those with little to say stay alive.
     """
     with torch.autocast(q.mean.device.type, enabled=False):
-        dtype = torch.promote_types(q.mean.dtype, torch.float32)
-        mean, variance = (gather_rows(rows.to(dtype), batch) for rows in (q.mean, (2.0 * q.log_scale).exp()))
+        mean, variance = (gather_rows(rows, batch) for rows in (q.mean.double(), (2.0 * q.log_scale.double()).exp()))
         N, center = len(mean), mean.mean(0)
         around = mean - center
         between = around.t() @ around / max(1, N - 1)  # [D, D], the covariance of means
         covariance = between + variance.mean(0).diag()
-        spread, scatter, factor = covariance.diagonal(), between.diagonal(), torch.linalg.cholesky(covariance)
+        spread, scatter, factor = covariance.diagonal(), between.diagonal(), torch.linalg.cholesky_ex(covariance).L
         correlation = 0.5 * spread.log().sum() - factor.diagonal().log().sum()
         single = 0.5 * (spread + center.square() - scatter / N - 1.0 - spread.log())
         # E[−½ log det C] exceeds the true one by ¼ E tr (C⁻¹ΔC)², ΔC the mean of N independent terms; of C_dd likewise
@@ -200,7 +199,7 @@ def batch_mismatch(q: DiagonalGaussian, each: float, batch: Batch) -> Tensor:
         single_excess = 0.25 * (around.pow(4).mean(0) - scatter.square()) / (N * spread.square())
         correlation, single = correlation - (excess - single_excess.sum()), single - single_excess
         found: Tensor = (correlation - each * len(single)).relu() + (single - each).relu().sum()
-        return found
+        return found.to(q.mean.dtype)
 
 
 class SoftFreeBits(RateRule):
