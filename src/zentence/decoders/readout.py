@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-KEPT_ELEMENTS = 1 << 27  # 512 MB of float32: up to here the softmax is kept for the backward pass
+KEPT_ELEMENTS = 1 << 28  # 1 GB of float32: up to here the softmax is kept for the backward pass
 CHUNK_ELEMENTS = 1 << 25
 
 
