@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zentence.distributions import ACTIVATIONS, DiagonalGaussian, as_components, codes_at_once, pairwise_log_prob
+from zentence.distributions import DiagonalGaussian, as_components, codes_at_once, pairwise_log_prob
 from zentence.errors import NotInvertibleError
 from zentence.model import LatentLM
 from zentence.noise import Noise, derive_key
@@ -16,6 +16,7 @@ from zentence.types import LatentDistribution
 ACTIVE_VARIANCE = 0.01
 FLOW_SENTENCES = 500  # for the information of flows, whose densities at all pairs of codes and sentences cost much
 NEIGHBOUR = 5  # k of the nearest-neighbour entropy
+PAIRS = 2**18  # of codes whose densities or distances are held at once: memory does not grow with their number
 ENTROPY_SENTENCES = 10_000  # most codes for the entropy: its cost is quadratic
 
 
@@ -39,7 +40,7 @@ def mutual_information(q: LatentDistribution, z: Tensor, log_q: Tensor, chunk: i
     Leaving the sentence itself out of q(z) gives an upper bound in expectation (Poole et al., 2019).
     """
     M, rows = z.shape[0], as_components(q)
-    chunk = min(chunk, codes_at_once(rows))
+    chunk = max(1, min(chunk, codes_at_once(rows), PAIRS // M))
     # filled in place: small results kept between large blocks would hinder the allocator from using those again
     inside, outside = torch.empty(2, M, dtype=torch.float64, device=z.device)
     for first in range(0, M, chunk):
@@ -109,7 +110,7 @@ def neighbour_entropy(codes: Tensor, k: int = NEIGHBOUR, chunk: int = 512) -> tu
         raise ValueError(f"{N} codes have no {k}-th neighbours")
     codes = codes.double() - codes.double().mean(0)
     found = torch.empty(N, dtype=torch.float64, device=codes.device)
-    chunk = min(chunk, max(1, ACTIVATIONS // N))
+    chunk = max(1, min(chunk, PAIRS // N))
     for first in range(0, N, chunk):
         among = torch.cdist(codes[first : first + chunk], codes, compute_mode="use_mm_for_euclid_dist")
         found[first : first + chunk] = among.kthvalue(k + 1, dim=1).values  # the nearest is the code itself
