@@ -32,6 +32,15 @@ def labelled(captions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def wider(zentence: Any, tiny: Any, files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with features enough to tell how long a sentence is."""
+    folder = tmp_path_factory.mktemp("wider") / "model"
+    options = tiny("default", decoder__tied="false", optimizer__learning_rate=0.02, encoder__hidden_size=48)
+    zentence("train", *files, *options, "--out", folder, "--json")
+    return folder
+
+
 def refusal(shown: Any) -> str:
     assert shown.out == ""
     assert shown.err.startswith("zentence: ") and shown.err.count("\n") == 1
@@ -63,8 +72,8 @@ def test_understand(preloaded: Any, model: Path, labelled: Path, tmp_path: Path)
 
 def test_understand_with_fine_tuning(preloaded: Any, model: Path, labelled: Path, tmp_path: Path) -> None:
     files = ["--train", labelled / "train.tsv", "--test", labelled / "test.tsv", "--per-class", "20", "--repeats", 2]
-    options = ["--features", "encoder", "--finetune", "--out", tmp_path / "runs", "--max-steps", 60, "--json"]
-    options += ["--learning-rate", 0.03]
+    options = ["--features", "encoder", "--finetune", "--out", tmp_path / "runs", "--max-steps", 200, "--json"]
+    options += ["--learning-rate", 0.01]
     shown = preloaded("understand", model, *files, *options)
     frozen, tuned = shown.json["results"]
     assert (frozen["scheme"], tuned["scheme"]) == ("feature-based", "fine-tuned")
@@ -101,8 +110,8 @@ def test_bad_use(
     assert message in refusal(shown)
 
 
-def test_glue(preloaded: Any, model: Path, labelled: Path, tmp_path: Path) -> None:
-    found = preloaded("glue", model, "--data", labelled / "glue", "--features", "encoder", "--json").json
+def test_glue(preloaded: Any, model: Path, wider: Path, labelled: Path, tmp_path: Path) -> None:
+    found = preloaded("glue", wider, "--data", labelled / "glue", "--features", "encoder", "--json").json
     rows = found["results"]
     assert [(row["task"], row["split"], row["subject"]) for row in rows] == [
         ("SST-2", "dev", "encoder"),
