@@ -24,6 +24,7 @@ RULE = "stages.0.objective.rate_rule"
 # a multiplier above 1 would pay for rate, which in a short run only pushes all codes away from the prior: hence the cap
 CAPPED = 'target=5.0,optimizer="sgd",learning_rate=2e-3,largest_slack=5.0,initial=1.0,cap=1.0'
 MINIMUM = f'{RULE}={{name="minimum_rate",{CAPPED}}}'
+# free bits hold a rate from above only: it reaches its target where the last nat of it is worth one of distortion
 # A-MIM narrows the posterior from the first update on, whatever the code says: an encoder that is slow to say something
 # is too late, and nothing but the least log variance (the paper's) ends the narrowing
 BOTH_WAYS, NARROWEST = ('encoder.direction="both"', 'encoder.pooling="max"'), "posterior.min_log_variance=-10"
@@ -63,15 +64,15 @@ TECHNIQUES = (
         "free bits, total",
         "paper 2, Eq. 20",
         "vae",
-        (f'{RULE}={{name="free_bits",on="total",total_target=3.0}}',),
-        3.0,
+        (f'{RULE}={{name="free_bits",on="total",total_target=2.0}}', *BOTH_WAYS),
+        2.0,
     ),
     Technique(
         "free bits, per dimension",
         "paper 4",
         "vae",
-        (f'{RULE}={{name="free_bits",on="per_dimension",total_target=3.0}}',),
-        3.0,
+        (f'{RULE}={{name="free_bits",on="per_dimension",total_target=1.0}}', *BOTH_WAYS),
+        1.0,
     ),
     Technique(
         "soft free bits", "paper 2, Eq. 26", "vae", (f'{RULE}={{name="soft_free_bits",target=5.0,step=0.01}}',), 5.0
