@@ -24,9 +24,9 @@ RULE = "stages.0.objective.rate_rule"
 # a multiplier above 1 would pay for rate, which in a short run only pushes all codes away from the prior: hence the cap
 CAPPED = 'target=5.0,optimizer="sgd",learning_rate=2e-3,largest_slack=5.0,initial=1.0,cap=1.0'
 MINIMUM = f'{RULE}={{name="minimum_rate",{CAPPED}}}'
-# free bits hold a rate from above only: it reaches its target where the last nat of it is worth one of distortion
-# A-MIM narrows the posterior from the first update on, whatever the code says: an encoder that is slow to say something
-# is too late, and nothing but the least log variance (the paper's) ends the narrowing
+# free bits hold a rate from above only: it stays at a target whose last nat is worth one of distortion, which takes an
+# encoder that is quick to say something. So does A-MIM: it narrows the posterior from the first update on, whatever the
+# code says, and nothing but the least log variance (the paper's) ends the narrowing
 BOTH_WAYS, NARROWEST = ('encoder.direction="both"', 'encoder.pooling="max"'), "posterior.min_log_variance=-10"
 
 

@@ -108,7 +108,7 @@ class CorruptionSettings(Options):
     unknown_uneven: bool = Field(
         False,
         description="Sentences lose different shares: two in every 1/unknown_inputs a part between none and all, the "
-        "others nothing. A code then learns how sure it can be of what it does not see.",
+        "others nothing.",
     )
 
     @model_validator(mode="after")
