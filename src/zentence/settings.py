@@ -98,6 +98,9 @@ class OptimizerSettings(Options):
         return self
 
 
+Hidden = Literal["anywhere", "uneven", "end"]
+
+
 class CorruptionSettings(Options):
     """What is hidden from the networks while training."""
 
@@ -105,15 +108,15 @@ class CorruptionSettings(Options):
         0.0, description="Share of decoder inputs read as <unk>: a number or a schedule."
     )
     unknown_inputs: float = Field(0.0, ge=0.0, le=1.0, description="Share of encoder inputs read as <unk>.")
-    unknown_uneven: bool = Field(
-        False,
-        description="Sentences lose different shares: two in every 1/unknown_inputs a part between none and all, the "
-        "others nothing.",
+    unknown_where: Hidden = Field(
+        "anywhere",
+        description="Which encoder inputs: any; or sentences lose different shares (two in every 1/unknown_inputs a "
+        "part between none and all, the others nothing), of words anywhere (uneven) or of the last ones (end).",
     )
 
     @model_validator(mode="after")
     def _at_most_half(self) -> "CorruptionSettings":
-        if self.unknown_uneven and self.unknown_inputs > 0.5:
+        if self.unknown_where != "anywhere" and self.unknown_inputs > 0.5:
             raise ValueError("uneven shares of unknown inputs are one half on average at most")
         return self
 

@@ -44,7 +44,7 @@ def test_a_sentence_is_corrupted_alike_in_any_batch() -> None:
 
 def test_uneven_rows_lose_parts_from_none_to_all_and_the_same_share_together() -> None:
     batch = random_batch([40] * 600, vocabulary=50)
-    hidden = hide_words(batch.source.ids, 0.2, Noise(1, batch.index), uneven=True)
+    hidden = hide_words(batch.source.ids, 0.2, Noise(1, batch.index), where="uneven")
     words = batch.source.ids > UNK
     lost = ((hidden == UNK) & words).double().sum(1) / words.double().sum(1)  # [B]
     assert abs(float(lost.mean()) - 0.2) < 0.03
@@ -53,11 +53,25 @@ def test_uneven_rows_lose_parts_from_none_to_all_and_the_same_share_together() -
     quarters = torch.histc(touched, 4, 0.0, 1.0) / len(touched)
     assert float((quarters - 0.25).abs().max()) < 0.09
     assert torch.equal(hidden[~words], batch.source.ids[~words])
-    alone = hide_words(batch.source.ids[7:8], 0.2, Noise(1, batch.index[7:8]), uneven=True)
+    alone = hide_words(batch.source.ids[7:8], 0.2, Noise(1, batch.index[7:8]), where="uneven")
     assert torch.equal(hidden[7:8], alone)
 
 
+def test_the_end_of_a_sentence_is_hidden_in_the_same_shares() -> None:
+    batch = random_batch([40] * 500 + [11] * 100, vocabulary=50)
+    hidden = hide_words(batch.source.ids, 0.2, Noise(1, batch.index), where="end")
+    words = batch.source.ids > UNK
+    lost = (hidden == UNK) & words
+    share = lost.double().sum(1) / words.double().sum(1)  # [B]
+    assert abs(float(share.mean()) - 0.2) < 0.03
+    assert float(share.max()) > 0.9
+    assert torch.equal(hidden[~words], batch.source.ids[~words])
+    following = lost[:, 1:] | ~words[:, 1:]
+    assert bool(following[lost[:, :-1]].all())  # after a hidden word none is seen
+
+
 def test_uneven_shares_are_at_most_one_half() -> None:
-    with pytest.raises(ValueError, match="one half"):
-        CorruptionSettings(unknown_inputs=0.6, unknown_uneven=True)
-    assert CorruptionSettings(unknown_inputs=0.5, unknown_uneven=True).unknown_uneven
+    for where in ("uneven", "end"):
+        with pytest.raises(ValueError, match="one half"):
+            CorruptionSettings(unknown_inputs=0.6, unknown_where=where)
+        assert CorruptionSettings(unknown_inputs=0.5, unknown_where=where).unknown_where == where

@@ -84,6 +84,16 @@ def test_easy_sentences_get_few_codes_and_hard_ones_many() -> None:
     assert needed.tolist() == [LEAST, 32, 48, 128, MOST, MOST]
 
 
+def test_sentences_beyond_any_number_of_codes_get_the_fewest() -> None:
+    """Codes a thousand times narrower than p(z|x): in 40 dimensions log-weights vary by about 20, in 4 by about 2."""
+    for size, hopeless in ((40, True), (4, False)):
+        y = torch.randn(4, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        model, batch = Linear(y, 0.8), random_batch([2, 3, 1, 3])
+        q = DiagonalGaussian(y / 1.64, torch.full_like(y, -7.0))
+        pilot = explore(model, batch, q, Noise(1, batch.index), SamplePolicy())  # type: ignore[arg-type]
+        assert (pilot.samples.tolist() == [LEAST] * 4) == hopeless
+
+
 def small(overrides: list[str] | None = None, spread: float = 0.9) -> tuple[LatentLM, Batch]:
     return tiny_model(["posterior.size=2", *(overrides or [])], spread=spread), random_batch([2, 4, 3, 7])
 

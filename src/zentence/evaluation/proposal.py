@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zentence.distributions import DiagonalGaussian, as_components, rate
 from zentence.evaluation.likelihood import Bounds, bounds, eos_of
-from zentence.evaluation.policy import SamplePolicy
+from zentence.evaluation.policy import LEAST, SamplePolicy
 from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.types import Batch, LatentDistribution, Tokens
@@ -27,6 +27,7 @@ WORSE = 1.0  # nats by which an adapted posterior's −ELBO may exceed the poste
 OTHER_PRIORS = (
     2.0  # tolerances that a sentence's bound under another prior may be off: codes are adapted to the model's
 )
+HOPELESS = 12.0  # variance of log-weights beyond which a sentence gets the fewest codes: e^12 would be needed
 JUDGED = 8  # a pilot goes on until it has at least this part of the codes that it asks for
 _TOKENS = 2048  # decoded at once with gradients
 _MOST_CURVATURE = 0.5  # of log-weights in units of q's scale: p(z|x) is taken as at most √2 times as wide as q
@@ -61,14 +62,14 @@ def explore(
     The numbers of codes are enough for bounds under `priors` too, at twice the tolerance.
     """
     if not isinstance(q, DiagonalGaussian) or model.averaged_codes > 1:
-        found = bounds(model, batch, FIRST, noise.fork("plain"), q, priors=priors)
+        found = bounds(model, batch, FIRST, noise.fork("plain"), q, keep_weights=True, priors=priors)
         samples = _needed(policy, found, FIRST)
         none = torch.zeros_like(samples, dtype=torch.bool)
         return Pilot(found, q, _judge(model, batch, q, noise, policy, samples, priors), none, FIRST)
     found, adapted = adapt(model, batch, q, noise)
     if policy is None:
         return Pilot(found, q, _needed(None, found, FIRST), torch.zeros_like(found.rate, dtype=torch.bool), 2 * PAIRS)
-    first = bounds(model, batch, FIRST, noise.fork("adapted"), adapted, priors=priors)
+    first = bounds(model, batch, FIRST, noise.fork("adapted"), adapted, keep_weights=True, priors=priors)
     better = first.elbo <= found.elbo + WORSE  # else p(z|x) is far from Gaussian
     mean = torch.where(better[:, None], adapted.mean, q.mean)
     density = DiagonalGaussian(mean, torch.where(better[:, None], adapted.log_scale, q.log_scale))
@@ -96,19 +97,26 @@ def _judge(
         where = rows.to(batch.index.device)
         draws = noise._replace(index=noise.index[where]).fork("pilot", drawn)
         proposal = as_components(density).rows(where)
-        found = bounds(model, rows_of(batch, where), drawn, draws, proposal, priors=priors)
+        found = bounds(model, rows_of(batch, where), drawn, draws, proposal, keep_weights=True, priors=priors)
         samples[rows] = _needed(policy, found, drawn)
     return samples
 
 
 def _needed(policy: SamplePolicy | None, found: Bounds, drawn: int) -> Tensor:
-    """Return how many codes [B] the spread of a pilot's weights asks for; none without a policy."""
+    """Return how many codes [B] the spread of a pilot's weights asks for; none without a policy.
+
+    Log-normal weights need about e^s² codes, s² the variance of their logarithms, and a pilot far smaller than that does
+    not see it in the weights themselves. Where no number that can be afforded would do, as for an auto-encoder's narrow
+    posteriors, the sentence gets the fewest: its bound holds, and is loose either way.
+    """
     if policy is None:
         return torch.zeros(len(found.rate), dtype=torch.int64)
     variance = _relative_variance(found.effective_samples, drawn)
     for other in found.under_priors.values():
         variance = torch.maximum(variance, _relative_variance(other.effective_samples, drawn) / OTHER_PRIORS**2)
-    return policy.needed(variance)
+    needed = policy.needed(variance)
+    needed[found.log_weights.var(0) > HOPELESS] = LEAST
+    return needed
 
 
 def _relative_variance(effective: Tensor, drawn: int) -> Tensor:

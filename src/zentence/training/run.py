@@ -283,8 +283,8 @@ class _Run:
                 self.model.reset_part(part)
         word_dropout = build_schedule("word_dropout", stage.corruption.word_dropout, plan.epoch_steps, plan.steps)
         objective = build_objective(stage, plan.epoch_steps, plan.steps).to(self.device)
-        hidden, uneven = stage.corruption.unknown_inputs, stage.corruption.unknown_uneven
-        trainable = LatentTrainable(self.model, objective, word_dropout, hidden, self.autocast, uneven=uneven)
+        share, hidden = stage.corruption.unknown_inputs, stage.corruption.unknown_where
+        trainable = LatentTrainable(self.model, objective, word_dropout, share, self.autocast, hidden=hidden)
         optimizer_settings = self.settings.optimizer_of(stage)
         choose_trained(self.model, optimizer_settings)
         optimizer = build_optimizer(self.model, optimizer_settings)

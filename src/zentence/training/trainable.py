@@ -10,6 +10,7 @@ from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.objectives import Objective
 from zentence.schedules import Schedule
+from zentence.settings import Hidden
 from zentence.types import Batch, Terms
 
 
@@ -74,13 +75,13 @@ class LatentTrainable(nn.Module):
         unknown_inputs: float = 0.0,
         autocast: torch.dtype | None = None,
         *,
-        uneven: bool = False,
+        hidden: Hidden = "anywhere",
     ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
         self.word_dropout = word_dropout
-        self.unknown_inputs, self.uneven = unknown_inputs, uneven
+        self.unknown_inputs, self.hidden = unknown_inputs, hidden
         self.autocast = autocast
 
     @property
@@ -96,7 +97,7 @@ class LatentTrainable(nn.Module):
         """Return the objective's terms; inputs are corrupted while training only."""
         if self.training:
             hiding = noise.fork("corruption")
-            batch = corrupt(batch, self.word_dropout(step), self.unknown_inputs, hiding, uneven=self.uneven)
+            batch = corrupt(batch, self.word_dropout(step), self.unknown_inputs, hiding, self.hidden)
         with torch.autocast(batch.index.device.type, self.autocast, enabled=self.autocast is not None):
             terms: Terms = self.objective(self.model, batch, step, noise)
         return terms
