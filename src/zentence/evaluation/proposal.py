@@ -105,9 +105,9 @@ def _judge(
 def _needed(policy: SamplePolicy | None, found: Bounds, drawn: int) -> Tensor:
     """Return how many codes [B] the spread of a pilot's weights asks for; none without a policy.
 
-    Log-normal weights need about e^s² codes, s² the variance of their logarithms, and a pilot far smaller than that does
-    not see it in the weights themselves. Where no number that can be afforded would do, as for an auto-encoder's narrow
-    posteriors, the sentence gets the fewest: its bound holds, and is loose either way.
+    Log-normal weights need about e^s² codes, s² the variance of their logarithms, and a pilot far smaller than that
+    does not see it in the weights themselves. Where no number that can be afforded would do, as for the narrow
+    posteriors of an auto-encoder, the sentence gets the fewest: its bound holds, and is loose either way.
     """
     if policy is None:
         return torch.zeros(len(found.rate), dtype=torch.int64)
