@@ -59,7 +59,8 @@ def test_every_schedule_starts_with_its_defaults() -> None:
     [
         (Part(name="liner"), "Unknown schedule 'liner'. Did you mean 'linear'?"),
         (Part(name="linear", epoch=3), "Unknown setting 'test.epoch'. Did you mean 'epochs'?"),
-        (Part(name="linear", epochs=3, share=0.5), "in epochs or as a share, not both"),
+        (Part(name="linear", epochs=3, share=0.5), "not in two of them"),
+        (Part(name="linear", updates=3, share=0.5), "not in two of them"),
         (Part(name="staged", values=[1.0], from_share=[0.0, 0.5]), "the same length"),
         (Part(name="cyclical", share_at_start=0.8, share_rising=0.5), "must not exceed 1"),
     ],
@@ -67,3 +68,11 @@ def test_every_schedule_starts_with_its_defaults() -> None:
 def test_mistakes_are_one_line(part: Part, message: str) -> None:
     with pytest.raises(ZentenceError, match=message.replace("?", r"\?")):
         build_schedule("test", part, 10.0, 100)
+
+
+@pytest.mark.parametrize("total", [50, 1000])
+def test_a_length_in_updates_does_not_follow_the_stage(total: int) -> None:
+    schedule = build_schedule(
+        "w", Part(name="cyclical", cycles=1, updates=40, share_at_start=0.25, share_rising=0.75), total / 3.0, total
+    )
+    assert [schedule(step) for step in (0, 10, 25, 40, 4000)] == [0.0, 0.0, 0.5, 1.0, 1.0]

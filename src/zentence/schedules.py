@@ -1,7 +1,8 @@
 """Schedules: pure functions of the stage-local count of updates, stretched to the length of the stage.
 
 In settings a schedule is a number (constant) or a table such as `{name = "linear", start = 0, end = 1, epochs = 10}`.
-Lengths are in epochs or in shares of the stage, never in steps, so that a shortened run keeps its shape.
+Lengths are in epochs or in shares of the stage, so that a shortened run keeps its shape; in updates only for what takes
+as many of them on any text.
 """
 
 import math
@@ -18,19 +19,22 @@ ScheduleSpec = float | Part  # what stands in settings
 
 
 class Span(PartOptions):
-    """A length: in epochs, or as a share of the stage (default: all of it)."""
+    """A length: in epochs, as a share of the stage (default: all of it), or in updates."""
 
     epochs: float | None = Field(None, gt=0.0, description="Length in epochs.")
     share: float | None = Field(None, gt=0.0, le=1.0, description="Length as a share of the stage.")
+    updates: int | None = Field(None, ge=1, description="Length in updates, whatever the length of the stage.")
 
     @model_validator(mode="after")
     def _one_unit(self) -> "Span":
-        if self.epochs is not None and self.share is not None:
-            raise ValueError("give the length in epochs or as a share, not both")
+        if sum(length is not None for length in (self.epochs, self.share, self.updates)) > 1:
+            raise ValueError("give the length in epochs, as a share or in updates, not in two of them")
         return self
 
     def steps(self, epoch_steps: float, total_steps: int) -> float:
         """Return the length in updates, at least one."""
+        if self.updates is not None:
+            return float(self.updates)
         length = self.epochs * epoch_steps if self.epochs is not None else (self.share or 1.0) * total_steps
         return max(1.0, length)
 

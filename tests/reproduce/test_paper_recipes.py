@@ -15,7 +15,7 @@ from zentence.corpora.prepare import Corpus, prepare
 from zentence.errors import ZentenceError
 from zentence.evaluation.papers import read_paper
 from zentence.noise import Noise
-from zentence.parts import plain
+from zentence.parts import Part, plain
 from zentence.reproduce.checks import parse_relation, rows_named
 from zentence.reproduce.rows import deviations, papers, rows_of
 from zentence.schedules import build_schedule
@@ -91,14 +91,19 @@ def test_every_row_builds_and_takes_two_steps_in_both_variants(name: str, corpus
             assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 
+def without_initial(part: Part) -> tuple[str, dict[str, Any]]:
+    return part.name, {name: value for name, value in part.options.items() if name != "initial"}
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_variants_keep_model_and_objective(name: str) -> None:
     faithful, quick = (complete(load_settings(f"{name}@{variant}")) for variant in ("faithful", "quick"))
-    for part in ("encoder", "posterior", "prior", "decoder", "averaged_codes", "corpus"):
-        assert getattr(faithful, part) == getattr(quick, part)
+    for part in ("encoder", "posterior", "prior", "decoder"):
+        assert without_initial(getattr(faithful, part)) == without_initial(getattr(quick, part))
+    assert (faithful.averaged_codes, faithful.corpus) == (quick.averaged_codes, quick.corpus)
     assert [stage.objective.name for stage in faithful.stages] == [stage.objective.name for stage in quick.stages]
     assert [stage.reset for stage in faithful.stages] == [stage.reset for stage in quick.stages]
-    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens == 1536
+    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens in (768, 1536)
     assert sum(stage.max_tokens or 0 for stage in quick.stages) == 3_000_000
     for one, other in zip(faithful.stages, quick.stages, strict=True):
         rules = [dict(stage.objective.options.get("rate_rule", {})) for stage in (one, other)]

@@ -182,8 +182,9 @@ def _make(
     if not _trained(job):
         begin("trains", job.name)
         machine = job.settings.training.model_copy(update={"device": plan.device, "threads": plan.threads})
+        little = job.settings.evaluation.model_copy(update={"samples": 1})  # `measure` does it well
         train(
-            job.settings.model_copy(update={"training": machine}),
+            job.settings.model_copy(update={"training": machine, "evaluation": little}),
             job.files.train,
             valid=job.files.valid,
             out=job.folder,
