@@ -103,7 +103,7 @@ def test_variants_keep_model_and_objective(name: str) -> None:
     assert (faithful.averaged_codes, faithful.corpus) == (quick.averaged_codes, quick.corpus)
     assert [stage.objective.name for stage in faithful.stages] == [stage.objective.name for stage in quick.stages]
     assert [stage.reset for stage in faithful.stages] == [stage.reset for stage in quick.stages]
-    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens in (768, 1536)
+    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens in (384, 1536)
     assert sum(stage.max_tokens or 0 for stage in quick.stages) == 3_000_000
     for one, other in zip(faithful.stages, quick.stages, strict=True):
         rules = [dict(stage.objective.options.get("rate_rule", {})) for stage in (one, other)]
