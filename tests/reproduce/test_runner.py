@@ -158,6 +158,26 @@ def test_a_row_that_fails_does_not_keep_the_others(data: Path, tmp_path: Path, m
     assert stored(tmp_path, "quick").values() == outcome.results.values() == {"vae": {"rate": 0.1}}
 
 
+def test_rows_made_meanwhile_by_another_process_are_kept(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure = {"name": "rate", "corpus": "ptb", "text": "PTB validation", "value": 0.1, "kind": "estimate"}
+    result = {"figures": [figure], "provenance": {}, "changes": [], "seconds": 1.0, "curve": []}
+    monkeypatch.setattr(runner, "train", lambda settings, corpus, **options: options["out"].mkdir(parents=True))
+
+    def plan(folder: str) -> runner.Plan:
+        return runner.Plan("quick", data, tmp_path / folder, tmp_path / "results")
+
+    def measure(job: runner.Job, _plan: Any, _progress: Any) -> Any:
+        if job.row.name == "lm":  # while it is made, the other process ends
+            runner.reproduce(rows_of(PAPER, ["vae"]), plan("other"))
+        return result
+
+    monkeypatch.setattr(runner, "measure", measure)
+    outcome = runner.reproduce(rows_of(PAPER, ["lm"]), plan("runs"))
+    assert set(outcome.results.rows) == set(stored(tmp_path, "quick").rows) == {"lm", "vae"}
+
+
 def test_seeds_of_other_settings_are_dropped() -> None:
     empty = Results(PAPER, "quick", "valid", {})
     first = add_result(add_result(empty, "vae", 0, "aa", {"figures": []}), "vae", 10, "aa", {"figures": []})

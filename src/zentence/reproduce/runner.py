@@ -141,7 +141,8 @@ def reproduce(
         else:
             outcome.skipped.append(job.name)
             begin("skipped", job.name)
-        outcome.results = add_result(outcome.results, job.row.name, job.seed, job.fingerprint, found)
+        stored = read_stored(path, paper, plan.variant, plan.split)  # another process may have added rows meanwhile
+        outcome.results = add_result(stored, job.row.name, job.seed, job.fingerprint, found)
         write_stored(path, outcome.results)
     return outcome
 
