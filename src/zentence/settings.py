@@ -114,6 +114,16 @@ class CorruptionSettings(Options):
         "part between none and all, the others nothing), of words anywhere (uneven) or of the last ones (end).",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier_name(cls, content: Any) -> Any:
+        """Models of earlier versions say `unknown_uneven`."""
+        if isinstance(content, Mapping) and "unknown_uneven" in content:
+            content = dict(content)
+            if content.pop("unknown_uneven"):
+                content.setdefault("unknown_where", "uneven")
+        return content
+
     @model_validator(mode="after")
     def _at_most_half(self) -> "CorruptionSettings":
         if self.unknown_where != "anywhere" and self.unknown_inputs > 0.5:

@@ -75,3 +75,9 @@ def test_uneven_shares_are_at_most_one_half() -> None:
         with pytest.raises(ValueError, match="one half"):
             CorruptionSettings(unknown_inputs=0.6, unknown_where=where)
         assert CorruptionSettings(unknown_inputs=0.5, unknown_where=where).unknown_where == where
+
+
+def test_settings_of_earlier_models_are_read() -> None:
+    for uneven, where in ((True, "uneven"), (False, "anywhere")):
+        content = {"unknown_inputs": 0.2, "unknown_uneven": uneven}
+        assert CorruptionSettings.model_validate(content).unknown_where == where
