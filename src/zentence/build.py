@@ -72,8 +72,7 @@ def _check_closed_form(where: str, settings: Settings, what: str) -> None:
         name: str = getattr(settings, family).name
         if not getattr(find_part(family, table, name), "is_gaussian", False):
             need = f"{what} need a closed-form KL; {family} '{name}' has none"
-            instead = "use 'total' on the batch mean" if what.startswith("free bits") else "use a Gaussian"
-            raise ZentenceError(f"{where}: {need}: {instead}")
+            raise ZentenceError(f"{where}: {need}: use 'total' on the batch mean")
 
 
 def with_lengths(settings: Settings, mean: float, spread: float) -> Settings:

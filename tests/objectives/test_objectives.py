@@ -13,11 +13,9 @@ from torch import Tensor
 from zentence.build import build_objective
 from zentence.corpora import collate
 from zentence.distributions import DiagonalGaussian, Flow
-from zentence.errors import ZentenceError
 from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.objectives import OBJECTIVES, Objective
-from zentence.objectives.elbo import beginnings, guessed
 from zentence.parts import Part
 from zentence.settings import StageSettings
 from zentence.testing import random_batch, tiny_model
@@ -269,39 +267,3 @@ def test_losses_do_not_depend_on_the_order_of_the_sentences() -> None:
         a = made(model, BATCH, 0, NOISE).loss
         b = made(model, other, 0, Noise(7, other.index)).loss
         assert float(a.detach()) == pytest.approx(float(b.detach()), abs=1e-10), name
-
-
-def test_a_guess_is_the_divergence_from_what_a_beginning_tells() -> None:
-    """The loss grows by the weighted mean of KL(q‖guess), here also by Monte Carlo; the log shows it unweighted."""
-    model = tiny_model(spread=0.5)
-    plain, guessing = (objective("elbo", **options)(model, BATCH, 0, NOISE) for options in ({}, {"guess_weight": 0.5}))
-    with torch.no_grad():
-        q, guess = model.infer(BATCH.source), model.infer(beginnings(BATCH, NOISE))
-        z, log_q = q.rsample_and_log_prob(20_000, Noise(1, BATCH.index))
-        sampled = (log_q - guess.log_prob(z)).mean()
-    added = 2.0 * float((guessing.loss - plain.loss).detach())
-    assert added == pytest.approx(guessing.scalars["guess"], abs=1e-9)
-    assert added == pytest.approx(float(sampled), rel=0.05)
-    assert "guess" not in plain.scalars
-
-
-def test_only_the_guess_is_moved_towards_the_code() -> None:
-    """With all words known the guess is the code itself; the decoder is not moved, nor the code."""
-    model = tiny_model(spread=0.5)
-    q = model.infer(BATCH.source)
-    assert guessed(q, q).abs().max() < 1e-12
-    loss = guessed(q, model.infer(beginnings(BATCH, NOISE))).sum()
-    names, parameters = zip(*model.named_parameters(), strict=True)
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    assert moved({n: torch.zeros(1) if g is None else g for n, g in zip(names, found, strict=True)}) == {
-        "encoder",
-        "posterior",
-    }
-    fixed = DiagonalGaussian(q.mean.detach(), q.log_scale.detach())  # type: ignore[attr-defined]
-    assert not guessed(q, fixed).requires_grad
-
-
-def test_a_guess_of_a_flow_is_refused_before_training() -> None:
-    assert objective("elbo", guess_weight=1.0).needs_closed_form == "guesses"
-    with pytest.raises(ZentenceError, match="Gaussian posterior"):
-        guessed(tiny_model(IAF).infer(BATCH.source), tiny_model().infer(BATCH.source))

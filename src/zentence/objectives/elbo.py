@@ -5,29 +5,14 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor
 
-from zentence.corpora.corruption import hide_words
-from zentence.distributions import DiagonalGaussian, has_closed_form_rate, rate
-from zentence.errors import ZentenceError
+from zentence.distributions import has_closed_form_rate, rate
 from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.objectives.base import Objective, center_for_log, share, whole
 from zentence.objectives.rate_rules import RATE_RULES
 from zentence.parts import Options as PartOptions
 from zentence.parts import Part, find_part, parse_options, plain
-from zentence.types import Batch, LatentDistribution, Terms, Tokens
-
-
-def beginnings(batch: Batch, noise: Noise) -> Tokens:
-    """Return what the encoder reads of each sentence, unknown from some place on: evenly between its start and end."""
-    hidden = hide_words(batch.source.ids, 0.5, noise.fork("beginnings"), where="end")
-    return Tokens(hidden, batch.source.lengths)
-
-
-def guessed(q: LatentDistribution, guess: LatentDistribution) -> Tensor:
-    """Return KL(q‖guess) [B] with a gradient on the guess alone: codes are not to become easy to guess."""
-    if not isinstance(q, DiagonalGaussian):
-        raise ZentenceError("objective.guess_weight needs a Gaussian posterior")
-    return rate(DiagonalGaussian(q.mean.detach(), q.log_scale.detach()), guess).total
+from zentence.types import Batch, LatentDistribution, Terms
 
 
 class Elbo(Objective):
@@ -46,12 +31,6 @@ class Elbo(Objective):
             None, ge=1, description="Samples of the rate where it has no closed form; none: the codes of the bound."
         )
         rate_rule: Part = Field(Part(name="plain"), description="What is charged for the rate: see the rate rules.")
-        guess_weight: float = Field(
-            0.0,
-            ge=0.0,
-            description="Weight of KL(q(z|x)‖q(z|beginning of x)), the rest of x being <unk>: so it is learnt what a "
-            "beginning tells of a code, and how surely.",
-        )
 
     def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:
         super().__init__(options, epoch_steps, total_steps)
@@ -59,8 +38,7 @@ class Elbo(Objective):
         rule_options = parse_options("objective.rate_rule", rule.Options, options.rate_rule.options)
         self.rule = rule(rule_options, epoch_steps, total_steps)
         self.selection = "iw_nll" if self.rule.targets_rate else "elbo_nll"
-        guessing = "guesses" if options.guess_weight > 0.0 else ""
-        self.needs_closed_form = self.rule.needs_closed_form or guessing
+        self.needs_closed_form = self.rule.needs_closed_form
         self.whole_batch = self.rule.whole_batch
 
     def written_out(self) -> dict[str, Any]:
@@ -79,10 +57,6 @@ class Elbo(Objective):
         true_rate = rate(q, p, (z[:rated], log_q[:rated]))
         charge = self.rule(true_rate, batch, step)
         further, scalars = self.further(z[0], p, batch, step, noise)
-        if self.options.guess_weight > 0.0:
-            guess = share(guessed(q, model.infer(beginnings(batch, noise))), batch)
-            further = further + self.options.guess_weight * guess
-            scalars = {**scalars, "guess": float(whole(guess, batch))}
         loss = share(distortion, batch) + charge + further
         values = {"distortion": distortion.detach(), "rate": true_rate.total.detach()}
         scalars = {**self.rule.scalars(step), **scalars, "charge": float(whole(charge, batch))}
