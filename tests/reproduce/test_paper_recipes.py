@@ -91,19 +91,27 @@ def test_every_row_builds_and_takes_two_steps_in_both_variants(name: str, corpus
             assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 
-def without_initial(part: Part) -> tuple[str, dict[str, Any]]:
-    return part.name, {name: value for name, value in part.options.items() if name != "initial"}
+# paper 4's quick variant starts from other values and takes smaller batches (its README says why)
+OWN_START = "surprisingly-effective-fix/"
+
+
+def without_initial(part: Part) -> Part:
+    content = {name: value for name, value in part.options.items() if name != "initial"}
+    return Part.model_validate({"name": part.name, **content})
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_variants_keep_model_and_objective(name: str) -> None:
     faithful, quick = (complete(load_settings(f"{name}@{variant}")) for variant in ("faithful", "quick"))
-    for part in ("encoder", "posterior", "prior", "decoder"):
-        assert without_initial(getattr(faithful, part)) == without_initial(getattr(quick, part))
-    assert (faithful.averaged_codes, faithful.corpus) == (quick.averaged_codes, quick.corpus)
+    own = name.startswith(OWN_START)
+    for part in ("encoder", "posterior", "prior", "decoder", "averaged_codes", "corpus"):
+        one, other = getattr(faithful, part), getattr(quick, part)
+        if own and part in ("encoder", "decoder"):
+            one, other = without_initial(one), without_initial(other)
+        assert one == other
     assert [stage.objective.name for stage in faithful.stages] == [stage.objective.name for stage in quick.stages]
     assert [stage.reset for stage in faithful.stages] == [stage.reset for stage in quick.stages]
-    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens in (384, 1536)
+    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens == (384 if own else 1536)
     assert sum(stage.max_tokens or 0 for stage in quick.stages) == 3_000_000
     for one, other in zip(faithful.stages, quick.stages, strict=True):
         rules = [dict(stage.objective.options.get("rate_rule", {})) for stage in (one, other)]
