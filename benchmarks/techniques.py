@@ -5,8 +5,6 @@ each: models of this size use two cores better that way. Finished rows are kept:
 """
 
 import argparse
-import json
-import os
 import subprocess
 import sys
 import time
@@ -14,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.children import train_row, write_between
 from zentence.cli.demo import SMALLER, SMALLER_ENCODER
-from zentence.files import write_atomically
 
 PAGE = Path(__file__).parents[1] / "docs" / "techniques.md"
 BEGIN, END = "<!-- table: written by make techniques -->", "<!-- end of the table -->"
@@ -104,22 +102,8 @@ def changes_of(technique: Technique) -> list[str]:
 def run(technique: Technique, corpus: Path, out: Path) -> dict[str, Any]:
     """Train and measure one row in a child process; a finished one is read."""
     folder = out / "".join(letter if letter.isalnum() else "-" for letter in technique.name)
-    done = folder.with_suffix(".json")
-    if not done.exists():
-        command = [sys.executable, "-m", "zentence", "train", str(corpus / "train.txt"), "--valid"]
-        command += [str(corpus / "valid.txt"), "--recipe", technique.recipe, "--out", str(folder), "--resume"]
-        command += [part for change in changes_of(technique) for part in ("--set", change)]
-        started = time.monotonic()
-        child = {**os.environ, "OMP_NUM_THREADS": "1"}
-        result = subprocess.run(command, capture_output=True, text=True, check=False, env=child)
-        if result.returncode != 0:
-            raise SystemExit(f"{technique.name}: {result.stderr.strip().splitlines()[-1]}")
-        measurements = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        found = {row["name"]: row for row in measurements if row["split"] == "valid"}
-        write_atomically(done, json.dumps({"seconds": time.monotonic() - started, "figures": found}))
-    content: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
-    print(f"{technique.name}: {content['seconds']:.0f} s", file=sys.stderr)
-    return content
+    arguments = [str(corpus / "train.txt"), "--valid", str(corpus / "valid.txt"), "--recipe", technique.recipe]
+    return train_row(technique.name, arguments, changes_of(technique), folder, {"OMP_NUM_THREADS": "1"})
 
 
 def row(technique: Technique, content: dict[str, Any]) -> str:
@@ -169,9 +153,7 @@ def main() -> None:
     lines += [row(technique, content) for technique, content in zip(rows, contents, strict=True)]
     table = "\n".join(lines)
     if chosen.only is None:
-        text = PAGE.read_text(encoding="utf-8")
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+        write_between(PAGE, (BEGIN, END), table)
     print(table)
     print(f"{time.monotonic() - started:.0f} s in all", file=sys.stderr)
 
