@@ -101,7 +101,8 @@ def test_pretrained_parts_start_from_their_weights(run: Run, captions: Path, tmp
     space = LatentSpace.load(run.folder)
     space.model.decoder.network.save_pretrained(tmp_path / "weights")
     shutil.copy(run.folder / "tokenizer.json", tmp_path / "weights" / "tokenizer.json")
-    still = ["optimizer.learning_rate=1e-12", "training.max_steps=1", f"decoder.weights={tmp_path / 'weights'}"]
+    still = [f"{where}optimizer.learning_rate=1e-12" for where in ("", "stages.0.")]
+    still += ["training.max_steps=1", f"decoder.weights={tmp_path / 'weights'}"]
     trained(captions, tmp_path / "run", *still)
     shutil.rmtree(tmp_path / "weights")
     ours, theirs = (LatentSpace.load(folder).model.decoder.network for folder in (tmp_path / "run", run.folder))
