@@ -52,6 +52,14 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cpu")
 
 
+def has_bfloat16_units(device: torch.device) -> bool:
+    """Say whether a device claims instructions for bfloat16, which take half the time; others emulate it slowly."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    found = torch.cpu.get_capabilities()
+    return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
 def supports_bfloat16(device: torch.device) -> bool:
     """Try a bfloat16 product in a child process: some CPUs promise it and die of an illegal instruction."""
     code = (

@@ -161,7 +161,9 @@ class TrainingSettings(Options):
     seed: int = Field(0, ge=0, lt=2**31, description="Everything random follows from it.")
     threads: int | None = Field(None, ge=1, description="Threads; none: all cores.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to compute.")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="bfloat16 only where a probe succeeds.")
+    precision: Literal["float32", "bfloat16", "auto"] = Field(
+        "float32", description="bfloat16 only where a probe succeeds; auto: where the machine is made for it as well."
+    )
     max_steps: int | None = Field(None, ge=1, description="Updates in all; stages and schedules shrink in proportion.")
     validate_every: float = Field(1.0, gt=0.0, description="Epochs between validations.")
     checkpoint_seconds: float = Field(120.0, ge=0.0, description="Time between checkpoints; also after validations.")

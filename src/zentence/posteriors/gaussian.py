@@ -44,6 +44,10 @@ class GaussianPosterior(nn.Module):
 
     def forward(self, features: Tensor) -> DiagonalGaussian:
         """Return q(z|x) for features [B, H]."""
+        with torch.autocast(features.device.type, enabled=False):  # bfloat16 would blur the density
+            return self._density(features.to(self.to_mean.weight.dtype))
+
+    def _density(self, features: Tensor) -> DiagonalGaussian:
         raw = self.to_scale(features)
         if self.options.scale == "log_variance":
             log_scale = 0.5 * raw

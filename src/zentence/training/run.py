@@ -29,7 +29,7 @@ from zentence.evaluation.information import active_units, estimate_information
 from zentence.evaluation.measurement import Measurement, read_results, write_results
 from zentence.evaluation.policy import SamplePolicy
 from zentence.evaluation.suite import evaluate_split
-from zentence.machine import choose_device, prepare_process, supports_bfloat16
+from zentence.machine import choose_device, has_bfloat16_units, prepare_process, supports_bfloat16
 from zentence.noise import Noise, derive_key
 from zentence.schedules import build_schedule
 from zentence.settings import Settings
@@ -43,6 +43,8 @@ from zentence.training.trainable import LatentTrainable
 from zentence.training.updates import UpdateRule, complete_updates, find_update
 from zentence.types import Batch
 
+Files = Sequence[str | Path] | str | Path
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -55,10 +57,10 @@ class RunResult:
 
 def train(
     settings: Settings,
-    corpus: Sequence[str | Path] | str | Path = (),
+    corpus: Files = (),
     *,
-    valid: Sequence[str | Path] = (),
-    test: Sequence[str | Path] = (),
+    valid: Files = (),
+    test: Files = (),
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -70,7 +72,8 @@ def train(
     distributed.start_processes()
     prepare_process(settings.training.threads)
     device = choose_device(settings.training.device)
-    autocast = _autocast(settings, device)
+    settings = _with_precision(settings, device)
+    autocast = torch.bfloat16 if settings.training.precision == "bfloat16" else None
     with ExitStack() as stack:
         check_directory(folder, resume=resume, overwrite=overwrite)
         if resume and (folder / "settings.toml").is_file():
@@ -85,14 +88,14 @@ def train(
 
 def _with_files(
     settings: Settings,
-    corpus: Sequence[str | Path] | str | Path,
-    valid: Sequence[str | Path],
-    test: Sequence[str | Path],
+    corpus: Files,
+    valid: Files,
+    test: Files,
     out: str | Path | None,
 ) -> Settings:
     """Return settings with the files given as arguments, where any are."""
-    files = [corpus] if isinstance(corpus, (str, Path)) else list(corpus)
-    given = {"train": files, "valid": list(valid), "test": list(test)}
+    groups = {"train": corpus, "valid": valid, "test": test}
+    given = {split: [files] if isinstance(files, (str, Path)) else list(files) for split, files in groups.items()}
     changes = {split: tuple(str(path) for path in paths) for split, paths in given.items() if paths}
     updated = settings.model_copy(update={"corpus": settings.corpus.model_copy(update=changes)})
     if not updated.corpus.train:
@@ -114,12 +117,18 @@ def _with_lengths_of(stored: Settings, settings: Settings) -> Settings:
     return settings if mean is None or spread is None else with_lengths(settings, mean, spread)
 
 
-def _autocast(settings: Settings, device: torch.device) -> torch.dtype | None:
-    if settings.training.precision == "float32":
-        return None
-    if not supports_bfloat16(device):
+def _with_precision(settings: Settings, device: torch.device) -> Settings:
+    """Return settings that name the precision in which this machine will compute."""
+    asked = settings.training.precision
+    if asked == "float32" or (asked == "auto" and not has_bfloat16_units(device)):
+        chosen = "float32"
+    elif supports_bfloat16(device):
+        chosen = "bfloat16"
+    elif asked == "auto":
+        chosen = "float32"
+    else:
         raise ZentenceError("bfloat16 does not work on this machine (a probe failed): use training.precision=float32")
-    return torch.bfloat16
+    return settings.model_copy(update={"training": settings.training.model_copy(update={"precision": chosen})})
 
 
 def prepare_shared(settings: Settings, callbacks: Sequence[Callback], stored: Path | None = None) -> Corpus:
