@@ -57,12 +57,18 @@ def complete(settings: Settings) -> Settings:
 
 def _check_prior(settings: Settings) -> None:
     """Refuse a prior that needs densities which the posterior cannot give."""
-    posterior = find_part("posterior", POSTERIORS, settings.posterior.name)
     prior = find_part("prior", PRIORS, settings.prior.name)
-    if getattr(prior, "needs_density_elsewhere", False) and not getattr(posterior, "density_elsewhere", True):
+    if getattr(prior, "needs_density_elsewhere", False):
+        _check_density(f"Prior '{settings.prior.name}'", settings, ", or prior 'mixture'")
+
+
+def _check_density(what: str, settings: Settings, instead: str = "") -> None:
+    """Refuse what needs q(z|x) at any code with a posterior that knows it at its own samples only."""
+    posterior = find_part("posterior", POSTERIORS, settings.posterior.name)
+    if not getattr(posterior, "density_elsewhere", True):
         raise ZentenceError(
-            f"Prior '{settings.prior.name}' needs q(z|x) at any z; posterior '{settings.posterior.name}' knows it at "
-            "its own samples only: take posterior 'gaussian' or 'iaf', or prior 'mixture'"
+            f"{what} needs q(z|x) at any z; posterior '{settings.posterior.name}' knows it at "
+            f"its own samples only: take posterior 'gaussian' or 'iaf'{instead}"
         )
 
 
@@ -95,6 +101,8 @@ def _complete_stage(settings: Settings, number: int, stage: StageSettings) -> St
         raise ZentenceError(f"{where}.objective: '{objective.name}' needs a code; a language model takes 'likelihood'")
     if not built.needs_code and settings.has_code:
         raise ZentenceError(f"{where}.objective: '{objective.name}' is for language models; set encoder.name=none")
+    if built.needs_density_elsewhere:
+        _check_density(f"{where}.objective: '{objective.name}'", settings)
     if built.needs_closed_form:
         _check_closed_form(f"{where}.objective", settings, built.needs_closed_form)
     if built.whole_batch and settings.training.accumulate > 1:

@@ -3,6 +3,7 @@ import torch
 
 from zentence.decoders import readout
 from zentence.decoders.readout import word_log_prob
+from zentence.machine import supports_bfloat16
 
 
 def plain(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, target: torch.Tensor) -> torch.Tensor:
@@ -59,3 +60,28 @@ def test_probabilities_sum_to_one_without_gradients() -> None:
     with torch.no_grad():
         total = sum(word_log_prob(hidden, weight, bias, torch.full((23,), v)).exp() for v in range(17))
     assert torch.allclose(torch.as_tensor(total), torch.ones(23, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bfloat16_is_near_and_returns_the_parameters_own_precision(
+    chunked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not supports_bfloat16(torch.device("cpu")):
+        pytest.skip("bfloat16 does not work on this processor")
+    if chunked:
+        monkeypatch.setattr(readout, "KEPT_ELEMENTS", 10)
+        monkeypatch.setattr(readout, "CHUNK_ELEMENTS", 170 * 5)
+    tensors = [t.detach().float().requires_grad_() for t in inputs(True, 200, 170)]
+    target = torch.randint(0, 170, (200,), generator=torch.Generator().manual_seed(1))
+    expected = word_log_prob(*tensors, target)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = word_log_prob(*tensors, target)
+    assert found.dtype == torch.float32
+    difference = (found - expected).detach()
+    assert float(difference.abs().max()) < 0.15 and abs(float(difference.mean())) < 0.01
+    assert not torch.equal(found, expected)  # it was computed in the lower precision
+    for one, other in zip(
+        torch.autograd.grad(found.sum(), tensors), torch.autograd.grad(expected.sum(), tensors), strict=True
+    ):
+        assert one.dtype == torch.float32
+        assert float(torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0)) > 0.999

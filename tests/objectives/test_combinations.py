@@ -32,6 +32,10 @@ OBJECTIVE: dict[str, dict[str, Any]] = {
         "name": "info_vae",
         "rate_rule": {"name": "free_bits", "on": "total", "mean": "batch", "total_target": 2.0},
     },
+    "foresight, minimum rate": {
+        "name": "foresight",
+        "objective": {"name": "elbo", "rate_rule": {"name": "minimum_rate", "target": 2.0}},
+    },
     "soft free bits": {"name": "elbo", "rate_rule": {"name": "soft_free_bits", "target": 2.0}},
     "minimum rate": {"name": "elbo", "rate_rule": {"name": "minimum_rate", "target": 2.0}},
 }
@@ -72,6 +76,8 @@ def expected_refusal(objective: str, posterior: str, prior: str) -> str | None:
         return "Prior 'vamp' needs"
     if objective == "likelihood":
         return "is for language models"
+    if posterior == "planar" and objective.startswith("foresight"):
+        return "'foresight' needs q.z.x. at any z; posterior 'planar' knows it at its own samples only"
     if objective in NEEDS_CLOSED_FORM and (posterior, prior) != ("gaussian", "standard_normal"):
         name = f"posterior '{posterior}'" if posterior != "gaussian" else f"prior '{prior}'"
         kind = NEEDS_CLOSED_FORM[objective]

@@ -3,6 +3,7 @@
 from zentence.objectives.autoencoder import AutoEncoder, Likelihood
 from zentence.objectives.base import Objective
 from zentence.objectives.elbo import Elbo
+from zentence.objectives.foresight import Foresight
 from zentence.objectives.info_vae import InfoVae
 from zentence.objectives.iwae import Iwae
 from zentence.objectives.mim import Mim
@@ -14,6 +15,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "info_vae": InfoVae,
     "mim": Mim,
     "autoencoder": AutoEncoder,
+    "foresight": Foresight,
     "likelihood": Likelihood,
 }
 

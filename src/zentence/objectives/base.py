@@ -21,8 +21,9 @@ class Objective(nn.Module):
     `distortion`, `nll`, `iw_nll`, or `loss` (this objective itself, its noise held fixed); never an annealed loss.
     `needs_closed_form` says what in it needs a KL in closed form ("" for nothing): with a posterior and a prior that
     have none, training is refused before it begins. `whole_batch` says what in it is no mean over sentences, but looks
-    at the batch as a whole ("" for nothing): batches can then not be worked through in parts. State that must survive
-    a restart is in buffers.
+    at the batch as a whole ("" for nothing): batches can then not be worked through in parts. With
+    `needs_density_elsewhere` q(z|x) is asked for at codes that are not its own samples. State that must survive a
+    restart is in buffers.
     """
 
     Options: ClassVar[type[PartOptions]]
@@ -30,6 +31,7 @@ class Objective(nn.Module):
     needs_code: ClassVar[bool] = True
     needs_closed_form: str = ""
     whole_batch: str = ""
+    needs_density_elsewhere: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     def __init__(self, options: Any, epoch_steps: float, total_steps: int) -> None:
