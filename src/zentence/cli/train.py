@@ -33,7 +33,7 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Everything random follows from it.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")] = None,
     precision: Annotated[
-        str | None, typer.Option("--precision", help="float32, or bfloat16 where the machine can do it.")
+        str | None, typer.Option("--precision", help="float32, bfloat16 where the machine can do it, or auto.")
     ] = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads; default: all cores.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress display.")] = False,
