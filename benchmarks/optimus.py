@@ -96,7 +96,6 @@ ROWS = (
         "small",
         "MiniLM and SmolLM2, fine-tuned",
         "optimus-small-pretrained",
-        changes=("stages.0.max_tokens=15000", "stages.1.max_tokens=60000"),
         sentences=500,
         codes=5,
     ),
