@@ -8,7 +8,7 @@ from zentence.settings import load_settings, settings_from
 
 def test_list_names_papers_rows_and_minutes(preloaded: Any) -> None:
     text = preloaded("reproduce", "--list").out
-    for word in ("sentence-mim", "effective-estimation", "better-exploiting", "fix-4", "estimates", "quick 14"):
+    for word in ("sentence-mim", "effective-estimation", "better-exploiting", "fix-4", "estimates", "quick 7"):
         assert word in text
     found = preloaded("reproduce", "surprisingly-effective-fix", "--list", "--json").json
     assert [entry["paper"] for entry in found] == ["surprisingly-effective-fix"]

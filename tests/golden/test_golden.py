@@ -20,7 +20,14 @@ SMALL = {
     "encoder": ["embedding_size=12", "hidden_size=16"],
     "decoder": ["embedding_size=12", "hidden_size=16"],
     "posterior": ["size=4"],
-    "training": ["batch_sentences=16", "max_steps=30", "log_every=10", "tensorboard=no", "threads=1"],
+    "training": [
+        "batch_sentences=16",
+        "max_steps=30",
+        "log_every=10",
+        "tensorboard=no",
+        "threads=1",
+        "precision=float32",  # the same on every machine
+    ],
     "evaluation": ["samples=5"],
     "optimizer": ["learning_rate=0.02"],
 }

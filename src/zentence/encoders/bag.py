@@ -12,7 +12,6 @@ from zentence.parts import Options as PartOptions
 from zentence.types import UNK, Tokens
 
 _COUNTS = 3  # log(1 + known words), log(1 + unknown words), the share of these
-_UNITS = 32
 
 
 class BagEncoder(nn.Module):
@@ -30,6 +29,7 @@ class BagEncoder(nn.Module):
     class Options(PartOptions):
         embedding: Literal["own", "decoder"] = Field("own", description="Own word embedding, or the decoder's.")
         embedding_size: int = Field(512, ge=1, description="Width of its own embedding.")
+        hidden_size: int = Field(32, ge=1, description="Units that see how many words are known and unknown.")
         initial: InitialRanges = Field(InitialRanges(embedding=None), description="Initial values.")
 
     def __init__(self, options: Options, vocabulary_size: int, shared_embedding: nn.Embedding | None = None) -> None:
@@ -43,9 +43,9 @@ class BagEncoder(nn.Module):
             self.embedding = nn.Embedding(vocabulary_size, options.embedding_size)
         width = self.embedding.embedding_dim
         self.importance = nn.Embedding(vocabulary_size, 1)
-        self.counting = nn.Linear(_COUNTS, _UNITS)
-        self.gain = nn.Linear(_UNITS, 1)
-        self.feature_size = width + _UNITS
+        self.counting = nn.Linear(_COUNTS, options.hidden_size)
+        self.gain = nn.Linear(options.hidden_size, 1)
+        self.feature_size = width + options.hidden_size
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
