@@ -25,6 +25,9 @@ def test_auto_is_float32_where_the_machine_is_not_made_for_less(
 ) -> None:
     monkeypatch.setattr(run, "has_bfloat16_units", lambda _device: False)
     assert train(captions, tmp_path / "a", "auto", "training.max_steps=3") == "float32"
+    settings = tiny_settings(["training.batch_sentences=20", "training.precision=auto", "training.max_steps=3"])
+    files = {"valid": captions / "valid.txt", "out": tmp_path / "a", "resume": True}
+    assert zentence.train(settings, captions / "train.txt", **files).already_finished  # `auto` again means the same
     monkeypatch.setattr(run, "has_bfloat16_units", lambda _device: True)
     monkeypatch.setattr(run, "supports_bfloat16", lambda _device: False)  # the flags promise what the probe refutes
     assert train(captions, tmp_path / "b", "auto", "training.max_steps=3") == "float32"

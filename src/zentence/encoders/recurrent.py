@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from zentence.errors import ZentenceError
+from zentence.encoders.embedding import own_or_shared
 from zentence.initialise import InitialRanges, initialise
 from zentence.parts import Options as PartOptions
 from zentence.types import Tokens
@@ -40,12 +40,8 @@ class RecurrentEncoder(nn.Module):
     def __init__(self, options: Options, vocabulary_size: int, shared_embedding: nn.Embedding | None = None) -> None:
         super().__init__()
         self.options = options
-        if options.embedding == "decoder":
-            if shared_embedding is None:
-                raise ZentenceError("encoder.embedding = 'decoder': this decoder has no word embedding to share")
-            self.embedding = shared_embedding
-        else:
-            self.embedding = nn.Embedding(vocabulary_size, options.embedding_size)
+        width = options.embedding_size
+        self.embedding = own_or_shared(options.embedding, vocabulary_size, width, shared_embedding)
         cell = nn.LSTM if options.cell == "lstm" else nn.GRU
         directions = 2 if options.direction == "both" else 1
         width = self.embedding.embedding_dim
