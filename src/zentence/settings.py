@@ -165,6 +165,12 @@ class TrainingSettings(Options):
         "float32", description="bfloat16 only where a probe succeeds; auto: where the machine is made for it as well."
     )
     max_steps: int | None = Field(None, ge=1, description="Updates in all; stages and schedules shrink in proportion.")
+    max_minutes: float | None = Field(
+        None,
+        gt=0.0,
+        description="End the run, stages to come included, after so much training, with the best weights of the "
+        "present stage; schedules do not shrink, and where it ends depends on the machine's speed.",
+    )
     validate_every: float = Field(1.0, gt=0.0, description="Epochs between validations.")
     checkpoint_seconds: float = Field(120.0, ge=0.0, description="Time between checkpoints; also after validations.")
     log_every: int = Field(20, ge=1, description="Updates between log lines.")

@@ -11,7 +11,8 @@ import pytest
 
 from zentence.errors import ZentenceError
 from zentence.reproduce import plots, runner
-from zentence.reproduce.results import Results, add_result, read_stored
+from zentence.reproduce.documents import write_page
+from zentence.reproduce.results import Results, add_result, read_stored, write_stored
 from zentence.reproduce.rows import rows_of
 
 PAPER = "surprisingly-effective-fix"
@@ -205,3 +206,36 @@ def test_sweeps_are_drawn_from_rows_that_have_results(tmp_path: Path) -> None:
     assert plots.draw_sweep(some, tmp_path / "sweep.png") == tmp_path / "sweep.png"
     few = Results("effective-estimation", "quick", "valid", {"fb-5": run(5)})
     assert plots.draw_sweep(few, tmp_path / "none.png") is None and not (tmp_path / "none.png").exists()
+
+
+def test_faithful_runs_that_were_ended_early_stand_beside_quick_ones(tmp_path: Path) -> None:
+    """They are kept apart from whole runs; one whose settings differ in anything else is no faithful run."""
+
+    def run(values: list[float], *changes: str) -> dict[str, Any]:
+        curve = [
+            {"seconds": 600.0 * (n + 1), "stage": "train", "figure": "nll", "value": v} for n, v in enumerate(values)
+        ]
+        figure = {"name": "nll", "corpus": "ptb", "text": "PTB validation", "value": values[-1], "kind": "exact"}
+        return {"figures": [figure], "provenance": {}, "changes": list(changes), "seconds": 60.0, "curve": curve}
+
+    def store(variant: str, name: str, content: dict[str, Any]) -> Results:
+        results = add_result(Results(PAPER, variant, "valid", {}), "lm", 0, "aa", content)
+        write_stored(tmp_path / PAPER / f"{name}.json", results)
+        return results
+
+    quick = store("quick", "quick", run([110.0, 105.5]))
+    early = store(
+        "faithful",
+        "faithful-changed",
+        run([120.0, 115.0, 111.0, 108.5, 107.0, 106.0, 105.0], "training.max_minutes=70"),
+    )
+    page, _ = write_page(tmp_path)
+    assert "| lm | nll | faithful | 70 | 105.00 | 120.00 | 106.00 |" in page
+    assert "| lm | nll | quick | 20 | 105.50 | 110.00 | 105.50 |" in page
+    variants = {"faithful, ended early": early, "quick": quick}
+    assert plots.draw_time("lm", variants, tmp_path / "time.png") == tmp_path / "time.png"
+    other = store(
+        "faithful", "faithful-changed", run([120.0], "training.max_minutes=70", "optimizer.learning_rate=1.0")
+    )
+    assert "| faithful |" not in write_page(tmp_path)[0]
+    assert plots.draw_time("lm", {"faithful, ended early": other}, tmp_path / "none.png") is None

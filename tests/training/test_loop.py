@@ -136,3 +136,17 @@ def test_python_and_files_in_settings(captions: Path, tmp_path: Path) -> None:
     assert result.folder == tmp_path / "run" and {m.name for m in result.measurements} >= {"iw_nll", "source_nll"}
     with pytest.raises(ZentenceError, match="No training text"):
         zentence.train(settings())
+
+
+def test_a_run_ends_when_its_time_is_up_and_goes_on_with_more(captions: Path, tmp_path: Path) -> None:
+    """The stage to come, which would draw the decoder anew, is not begun; with more time nothing is lost."""
+    two = '[{name="a",epochs=1},{name="b",epochs=1,reset=["decoder"]}]'
+    undisturbed, limited = (settings(f"stages={two}", f"training.max_minutes={m}") for m in (10.0, 1e-9))
+    run(captions, tmp_path / "whole", undisturbed)
+    events = run(captions, tmp_path / "run", limited)
+    kinds = [event["event"] for event in events]
+    assert kinds.count("stage") == 1 and kinds.count("validation") == 1 and kinds[-1] == "end"
+    assert events[-1]["tick"] == 1 and (tmp_path / "run" / "results.json").is_file()
+    run(captions, tmp_path / "run", undisturbed, resume=True)
+    whole, resumed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run"))
+    assert resumed == whole

@@ -246,8 +246,13 @@ def _plot(paper: str, split: Any, results: Path, folder: Path, json: bool) -> No
     from zentence.reproduce.rows import check_paper
 
     check_paper(paper)
-    names = ("faithful", "quick")
-    stored = {name: read_stored(result_path(results, paper, name, split), paper, name, split) for name in names}
+    stored = {
+        f"{name}, ended early" if changed else name: read_stored(
+            result_path(results, paper, name, split, changed=changed), paper, name, split
+        )
+        for name in ("faithful", "quick")
+        for changed in (False, True)
+    }
     drawn = draw_all(paper, stored, folder)
     if json:
         print_json([str(path) for path in drawn])

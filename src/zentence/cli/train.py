@@ -30,6 +30,9 @@ def train(
         list[str], typer.Option("--reset", help="With --init-from: a part that starts anew, for example decoder.")
     ] = [],  # noqa: B006
     max_steps: Annotated[int | None, typer.Option("--max-steps", min=1, help="Updates in all.")] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option("--max-minutes", help="End after so much training, wherever it stands.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Everything random follows from it.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="auto, cpu or cuda.")] = None,
     precision: Annotated[
@@ -52,7 +55,8 @@ def train(
     from zentence.training.run import train as run
 
     changes = list(set_)
-    flags = {"max_steps": max_steps, "seed": seed, "device": device, "precision": precision, "threads": threads}
+    flags: dict[str, object] = {"max_steps": max_steps, "max_minutes": max_minutes, "seed": seed}
+    flags |= {"device": device, "precision": precision, "threads": threads}
     changes += [f"training.{name}={value}" for name, value in flags.items() if value is not None]
     if init_from is not None:
         changes.append(f"init_from={init_from}")

@@ -1,12 +1,13 @@
 """The page on all stored results: `docs/reproduction.md`. Nothing stands there that is not in the results."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from zentence.errors import ZentenceError
 from zentence.reproduce.data import Split
-from zentence.reproduce.results import read_stored, result_path
+from zentence.reproduce.results import last_stage, only_ended_early, read_stored, result_path
 from zentence.reproduce.rows import deviations, papers, table_of
 from zentence.reproduce.tables import Report, make_report, markdown_table, to_markdown
 
@@ -43,7 +44,7 @@ def write_page(folder: Path) -> tuple[str, int]:
         if report.results.paper != before:
             before = report.results.paper
             parts += [f"# {report.title}", "", *_deviations(before)]
-        parts += [to_markdown(report, 2), *_times(report)]
+        parts += [to_markdown(report, 2), *_times(report), *_to_quality(report, folder)]
     parts += _converted()
     return "\n".join(parts).rstrip("\n") + "\n", len(reports)
 
@@ -65,6 +66,27 @@ def _times(report: Report) -> list[str]:
         if seconds:
             table.append([row.name, f"{sum(seconds) / len(seconds) / 60:.1f}", ", ".join(sorted(commits))])
     return ["### Time", "", *markdown_table(table), ""] if len(table) > 1 else []
+
+
+def _to_quality(report: Report, folder: Path) -> list[str]:
+    """Return what quick reaches beside what a faithful run that was ended early had reached, and when."""
+    results = report.results
+    path = result_path(folder, results.paper, "faithful", results.split, changed=True)
+    slow = read_stored(path, results.paper, "faithful", results.split).rows if results.variant == "quick" else {}
+    table = [["row", "figure", "schedule", "minutes", "best", "best in 15 minutes", "best in 60 minutes"]]
+    for name in (name for name in slow if name in results.rows):
+        for schedule, row in (("faithful", slow[name]), ("quick", results.rows[name])):
+            run = next(iter(row["seeds"].values()))
+            if (curve := last_stage(run)) and only_ended_early(run):
+                within = [_best(curve, minutes) for minutes in (math.inf, 15.0, 60.0)]
+                table.append([name, curve[0]["figure"], schedule, f"{curve[-1]['seconds'] / 60:.0f}", *within])
+    about = "On the validation sentences that select weights; these faithful runs were ended early."
+    return ["### Time to quality", "", about, "", *markdown_table(table), ""] if len(table) > 1 else []
+
+
+def _best(curve: Sequence[Mapping[str, Any]], minutes: float) -> str:
+    values = [point["value"] for point in curve if point["seconds"] <= 60.0 * minutes]
+    return f"{min(values):.2f}" if values else "–"
 
 
 def _converted() -> list[str]:

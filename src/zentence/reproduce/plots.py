@@ -7,7 +7,7 @@ from typing import Any
 
 from zentence.errors import ZentenceError
 from zentence.files import write_atomically
-from zentence.reproduce.results import Results
+from zentence.reproduce.results import Results, last_stage, only_ended_early
 from zentence.reproduce.rows import Row, rows_of
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccaa44", "#66ccee")
@@ -39,12 +39,15 @@ def _tidy(axes: Any) -> None:
 
 
 def draw_time(row: str, variants: Mapping[str, Results], path: Path) -> Path | None:
-    """Draw what validation said in the last stage of a row against the time of training, variant by variant."""
+    """Draw what validation said in the last stage of a row against the time of training, variant by variant.
+
+    Of results kept apart for changed settings, runs are drawn whose training was only ended early.
+    """
     curves = {}
     for variant, results in variants.items():
         for seed, run in results.rows.get(row, {}).get("seeds", {}).items():
-            last = [point for point in run["curve"] if point["stage"] == run["curve"][-1]["stage"]]
-            if last:
+            last = last_stage(run)
+            if last and (variant == results.variant or only_ended_early(run)):
                 curves[variant, seed] = last
     if not curves:
         return None
@@ -96,7 +99,8 @@ def draw_all(paper: str, variants: Mapping[str, Results], folder: Path) -> list[
     """Draw every picture that a paper's stored results allow."""
     rows: Sequence[Row] = rows_of(paper)
     drawn = [draw_time(row.name, variants, folder / f"time-{row.name}.png") for row in rows]
-    drawn += [draw_sweep(results, folder / f"sweep-{variant}.png") for variant, results in variants.items()]
+    whole = {variant: results for variant, results in variants.items() if variant == results.variant}
+    drawn += [draw_sweep(results, folder / f"sweep-{variant}.png") for variant, results in whole.items()]
     found = [path for path in drawn if path is not None]
     if not found:
         raise ZentenceError(f"There are no results of {paper} to draw: make some with zentence reproduce {paper}")

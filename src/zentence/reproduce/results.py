@@ -95,6 +95,17 @@ def read_stored(path: Path, paper: str, variant: str, split: Split) -> Results:
         raise ZentenceError(f"{path} is not a file of results: {error}") from error
 
 
+def only_ended_early(run: dict[str, Any]) -> bool:
+    """Say whether the one change to a run's settings was a limit of its time: until then it is the recipe's own run."""
+    return all(change.startswith("training.max_minutes=") for change in run["changes"])
+
+
+def last_stage(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what validation said in a run's last stage."""
+    curve: list[dict[str, Any]] = run["curve"]
+    return [point for point in curve if point["stage"] == curve[-1]["stage"]]
+
+
 def add_result(results: Results, row: str, seed: int, fingerprint: str, result: dict[str, Any]) -> Results:
     """Return results with those of a seed; seeds of other settings of the row are dropped."""
     before = results.rows.get(row, {})

@@ -31,6 +31,7 @@ MAY_CHANGE = {  # on resuming: lengths, and what does not touch the mathematics
     "stages.*.epochs",
     "stages.*.max_tokens",
     "training.max_steps",
+    "training.max_minutes",
     "training.threads",
     "training.device",
     "training.checkpoint_seconds",

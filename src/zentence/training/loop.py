@@ -81,7 +81,8 @@ def train_stage(run: StageRun) -> None:
     state, seed = run.state, run.training.seed
     validate_every = max(1, round(run.training.validate_every * len(run.batches)))
     run.trainable.module().train()
-    while state.update < run.plan.steps and not state.stage_over:
+    no_time = time_is_up(run)
+    while state.update < run.plan.steps and not state.stage_over and not no_time:
         started = time.monotonic()
         batch = run.batches.batch(state.epoch, state.position).to(run.device)
         rate = run.optimizer_settings.learning_rate * run.learning_rate(state.update) * state.learning_rate_factor
@@ -96,7 +97,8 @@ def train_stage(run: StageRun) -> None:
         state.advance(len(run.batches))
         state.seconds += time.monotonic() - started
         run.tracker.record(terms, loss, batch)
-        last = state.update == run.plan.steps
+        no_time = time_is_up(run)
+        last = no_time or state.update == run.plan.steps
         if state.tick % run.training.log_every == 0 or last:
             run.emit({**_place(run), **run.tracker.summary(), "learning_rate": rate})
             _warn_of_collapse(run)
@@ -106,6 +108,15 @@ def train_stage(run: StageRun) -> None:
         _save_if_due(run)
     if state.best is not None:
         load_best(run.folder, state.best, run.trainable.model)
+
+
+def time_is_up(run: StageRun) -> bool:
+    """Say whether the run has had all its time; the main process's clock decides for all."""
+    limit = run.training.max_minutes
+    if limit is None:
+        return False
+    own = distributed.is_main() and run.state.seconds >= 60.0 * limit
+    return distributed.total_number(float(own)) > 0
 
 
 def _place(run: StageRun, event: str = "step") -> Event:

@@ -35,7 +35,7 @@ from zentence.schedules import build_schedule
 from zentence.settings import Settings
 from zentence.training.directory import check_directory, check_same_settings, claim_directory, default_directory
 from zentence.training.events import Callback, Event, catch_interrupts, open_logs
-from zentence.training.loop import InterruptedTraining, StageRun, train_stage
+from zentence.training.loop import InterruptedTraining, StageRun, time_is_up, train_stage
 from zentence.training.optimizers import build_optimizer, choose_trained
 from zentence.training.stages import StagePlan, plan_stages
 from zentence.training.state import TrainState
@@ -225,6 +225,8 @@ class _Run:
                     checkpoint = None
                 self._announce_stage(run)
                 train_stage(run)
+                if time_is_up(run):
+                    break
             if interrupted():
                 raise InterruptedTraining
         try:
