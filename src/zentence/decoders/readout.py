@@ -5,8 +5,15 @@ and its `linear_cross_entropy` was two to three times slower on CPUs in our meas
 becomes the softmax in place and then the gradient in place. Beyond a memory limit rows are taken in chunks, and the
 buffer is computed again in the backward pass. Under autocast the buffer and both factors are bfloat16: half the time
 on processors that have instructions for it. Sums over chunks, and what is returned, keep the parameters' precision.
+
+In training the normaliser may be estimated from a sample of the vocabulary, drawn anew for each batch. Word i takes
+part with probability π_i and then counts 1/π_i times (Horvitz and Thompson), so that the normaliser, not its logarithm,
+is without bias. π falls as frequencies do by Zipf's law when words are numbered by falling frequency, as vocabularies
+here number them; another order costs variance, not correctness. The batch's own targets always take part.
 """
 
+import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,6 +22,11 @@ from torch.autograd.function import once_differentiable
 
 KEPT_ELEMENTS = 1 << 28  # 1 GB of float32: up to here the softmax is kept for the backward pass
 CHUNK_ELEMENTS = 1 << 25
+LEAST = 1e-30  # smaller probabilities may have lost digits, or all of themselves
+TRAINING_WORDS = (
+    "Estimate the softmax in training from so many words, drawn anew for each batch; none: all words. Figures are "
+    "always of all words."
+)
 
 
 def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -23,13 +35,11 @@ def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.addmm(bias, hidden, weight.t())
 
 
-def _softmax_in_place(scores: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn scores [N, V] into probabilities and return the targets' log-probabilities [N]."""
-    at_target = scores.gather(1, target[:, None]).squeeze(1)
-    largest = scores.amax(1)
+def _softmax_in_place(scores: Tensor, target: Tensor) -> Tensor:
+    """Turn scores [N, V] into probabilities and return the log-probabilities of the targets [N]; −∞ where too small."""
     torch.softmax(scores, 1, out=scores)
-    # log Σ exp(scores) = largest score − log(its probability); that probability is ≥ 1/V, so nothing underflows
-    return at_target.to(dtype) - largest.to(dtype) + scores.amax(1).to(dtype).log()
+    chosen = scores.gather(1, target[:, None]).squeeze(1)
+    return chosen.log().masked_fill_(chosen < LEAST, -math.inf)
 
 
 def _rows(count: int, vocabulary: int) -> int:
@@ -47,13 +57,17 @@ class _WordLogProb(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias, target)
         if any(ctx.needs_input_grad) and N * V <= KEPT_ELEMENTS:
             ctx.kept = _scores(hidden, weight, bias)
-            return _softmax_in_place(ctx.kept, target, ctx.dtype)
-        ctx.kept = None
-        rows = _rows(N, V)
-        result = hidden.new_empty(N, dtype=ctx.dtype)
-        for first in range(0, N, rows):
-            part = slice(first, first + rows)
-            result[part] = _softmax_in_place(_scores(hidden[part], weight, bias), target[part], ctx.dtype)
+            result = _softmax_in_place(ctx.kept, target).to(ctx.dtype)
+        else:
+            ctx.kept = None
+            rows = _rows(N, V)
+            result = hidden.new_empty(N, dtype=ctx.dtype)
+            for first in range(0, N, rows):
+                part = slice(first, first + rows)
+                result[part] = _softmax_in_place(_scores(hidden[part], weight, bias), target[part]).to(ctx.dtype)
+        if bool((tiny := result == -math.inf).any()):  # rare: these rows once more, without leaving the logarithm
+            scores = _scores(hidden[tiny], weight, bias).to(ctx.dtype)
+            result[tiny] = scores.gather(1, target[tiny, None]).squeeze(1) - scores.logsumexp(1)
         return result
 
     @staticmethod
@@ -65,6 +79,7 @@ class _WordLogProb(torch.autograd.Function):
         rows = N if kept is not None else _rows(N, V)
         gradient = gradient.to(hidden.dtype)
         d_hidden, d_weight, d_bias = torch.empty_like(hidden), None, None
+        numbers = torch.arange(rows, device=hidden.device)
         for first in range(0, N, rows):
             part = slice(first, first + rows)
             if kept is not None:
@@ -73,7 +88,7 @@ class _WordLogProb(torch.autograd.Function):
                 scores = _scores(hidden[part], weight, bias)
                 torch.softmax(scores, 1, out=scores)
             scores.mul_(-gradient[part, None])
-            scores.scatter_add_(1, target[part, None], gradient[part, None])
+            scores.index_put_((numbers[: len(scores)], target[part]), gradient[part], accumulate=True)
             torch.mm(scores, weight, out=d_hidden[part])
             if ctx.needs_input_grad[1]:
                 added = (scores.t() @ hidden[part]).to(ctx.dtype)
@@ -84,8 +99,48 @@ class _WordLogProb(torch.autograd.Function):
         return d_hidden.to(ctx.dtype), d_weight, d_bias, None, None
 
 
-def word_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-    """Return log softmax(hidden Wᵀ + b)[target] for hidden [N, H], weight [V, H], target [N], as [N]."""
+@lru_cache(maxsize=8)
+def _inclusion(vocabulary: int, words: int) -> Tensor:
+    """Return π_i = min(1, c / i) [V] for ranks i = 1 … V, with c such that their sum is `words`."""
+    rank = torch.arange(1, vocabulary + 1, dtype=torch.float64)
+    low, high = 0.0, float(vocabulary)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float((middle / rank).clamp(max=1.0).sum()) < words else (low, middle)
+    return (high / rank).clamp(max=1.0)
+
+
+def sample_words(target: Tensor, vocabulary: int, words: int) -> tuple[Tensor, Tensor]:
+    """Return `words` word ids [K], in order and with all targets, and log π of each [K].
+
+    Systematic sampling: one random start, then equal steps along the sum of π, so that neighbours in rank share out. K
+    is always the same, so that kernels and memory are met again, unless the targets alone nearly fill it.
+    """
+    inclusion = _inclusion(vocabulary, words).to(target.device, copy=True)
+    inclusion[target] = 1.0
+    certain = inclusion == 1.0
+    reached = inclusion.masked_fill(certain, 0.0).cumsum(0)
+    rest = float(reached[-1])
+    free = max(1, min(max(words - int(certain.sum()), words // 4), int(rest + 1e-6)))
+    share = free / rest if rest > 0.0 else 1.0  # at most 1: targets only took places
+    steps = (reached * share + torch.rand((), dtype=torch.float64).item()).floor()
+    chosen = certain | (steps.diff(prepend=steps.new_zeros(1)) > 0)
+    ids = chosen.nonzero().squeeze(1)
+    return ids, torch.where(certain, inclusion, inclusion * share)[ids].log()
+
+
+def word_log_prob(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, words: int | None = None
+) -> Tensor:
+    """Return log softmax(hidden Wᵀ + b)[target] for hidden [N, H], weight [V, H], target [N], as [N].
+
+    With `words`, estimate the normaliser from about that many words.
+    """
+    if words is not None and words < weight.shape[0]:
+        ids, log_inclusion = sample_words(target, weight.shape[0], words)
+        offset = -log_inclusion.to(weight.dtype)
+        bias = offset if bias is None else bias[ids] + offset
+        weight, target = weight[ids], torch.searchsorted(ids, target)
     device = hidden.device.type
     buffer = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     hidden = hidden.to(weight.dtype)

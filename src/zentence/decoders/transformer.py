@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zentence.corpora import Vocabulary
 from zentence.decoders.injection import Injection, memory_cache
-from zentence.decoders.readout import word_log_prob
+from zentence.decoders.readout import TRAINING_WORDS, word_log_prob
 from zentence.errors import ZentenceError
 from zentence.huggingface import (
     TransformerOptions,
@@ -59,6 +59,7 @@ class TransformerDecoder(nn.Module):
             None, ge=1, description="Heads of keys and values where the architecture shares them; none: one each."
         )
         tied: bool = Field(True, description="Output weights = word embedding.")
+        training_words: int | None = Field(None, ge=1, description=TRAINING_WORDS)
         memory: bool = Field(True, description="The code is one more position that every word attends to (W_M).")
         embedding: bool = Field(True, description="The code is added to every word's embedding (W_D).")
         code_spread: float | None = Field(
@@ -178,7 +179,8 @@ class TransformerDecoder(nn.Module):
         mask = target.mask().expand(S, B, T).reshape(-1)
         rows = mask.nonzero().squeeze(1)
         ids = target.ids.expand(S, B, T).reshape(-1)
-        log_prob = word_log_prob(*self._readout(hidden.reshape(-1, H)[rows]), ids[rows])
+        words = self.options.training_words if self.training else None
+        log_prob = word_log_prob(*self._readout(hidden.reshape(-1, H)[rows]), ids[rows], words)
         return log_prob.new_zeros(S * B * T).index_copy(0, rows, log_prob).view(S, B, T)
 
     def start(self, z: Tensor | None, batch: int) -> TransformerState:
