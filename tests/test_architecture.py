@@ -8,7 +8,7 @@ import zentence
 SOURCE = Path(zentence.__file__).parent
 FLOORS = [  # a room imports its own and earlier floors; part families never each other
     {"errors", "special", "noise", "types", "distributions", "parts", "schedules", "initialise", "settings",
-     "distributed", "files", "machine", "huggingface"},
+     "distributed", "files", "machine", "huggingface", "recurrence"},
     {"corpora"},
     {"encoders", "posteriors", "priors", "decoders"},
     {"model"},

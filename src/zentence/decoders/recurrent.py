@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from zentence.decoders.readout import TRAINING_WORDS, word_log_prob
 from zentence.initialise import InitialRanges, initialise
 from zentence.parts import Options as PartOptions
+from zentence.recurrence import all_states
 from zentence.types import BOS, UNK, Tokens
 
 
@@ -148,9 +149,7 @@ class RecurrentDecoder(nn.Module):
             read = torch.cat((read, z[:, :, None].expand(S, B, T, -1)), dim=-1)
         hidden, cell = self.initial(z, B)
         state = (hidden, cell) if cell is not None else hidden
-        states, _ = self.recurrence(read.reshape(S * B, T, -1), state)
-        result: Tensor = states.view(S, B, T, -1)
-        return result
+        return all_states(self.recurrence, read.reshape(S * B, T, -1), state).view(S, B, T, -1)
 
     def _readout(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return (features, weight, bias) whose product gives the scores of all words."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from zentence.encoders.embedding import own_or_shared
 from zentence.initialise import InitialRanges, initialise
 from zentence.parts import Options as PartOptions
+from zentence.recurrence import all_states
 from zentence.types import Tokens
 
 GROUPS, MOST_PADDED = 4, 0.6  # rows whose words fill less than this share of the rectangle are read in so many groups
@@ -85,8 +86,7 @@ class RecurrentEncoder(nn.Module):
         features = []
         for recurrence, backward in zip(self.recurrences, orders, strict=True):
             read = reverse_within_length(embedded, lengths) if backward else embedded
-            states, _ = recurrence(read)  # [B, T, H]
-            features.append(self._pool(states, lengths))
+            features.append(self._pool(all_states(recurrence, read), lengths))
         return torch.cat(features, dim=1)
 
     def _pool(self, states: Tensor, lengths: Tensor) -> Tensor:

@@ -1,0 +1,86 @@
+"""States of recurrent networks over whole sentences: torch's own, but for GRUs that learn on a CPU.
+
+Those are by hand, because torch adds to the gradient of the recurrent weights at every word, a pass over all of them.
+Here all that does not wait for the word before is computed for all words at once: products with inputs, derivatives of
+gates, and each weight's gradient in one matrix product. Under autocast the factors of matrix products are of its type;
+states are kept, and gates worked out, in the parameters' own.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+Start = Tensor | tuple[Tensor, Tensor] | None
+
+
+def all_states(network: nn.Module, x: Tensor, start: Start = None) -> Tensor:
+    """Return the states [B, T, H] of the last layer of an LSTM or GRU, from states [layers, B, H] or zeros."""
+    if not isinstance(network, nn.GRU) or x.device.type != "cpu" or not torch.is_grad_enabled():
+        states: Tensor = network(x, start)[0]
+        return states
+    own = next(network.parameters()).dtype
+    factor = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else own
+    with torch.autocast("cpu", enabled=False):
+        for layer in range(network.num_layers):
+            first = x.new_zeros(x.shape[0], network.hidden_size) if start is None else start[layer]
+            weights = (getattr(network, f"{name}_l{layer}") for name in _WEIGHTS)
+            x = _Gru.apply(x, first.to(own), *weights, factor)  # type: ignore[no-untyped-call]
+    return x
+
+
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+class _Gru(torch.autograd.Function):
+    """One layer; gates in torch's order: reset, update, new. The reset gate acts on W h + b."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, factor: torch.dtype
+    ) -> Tensor:
+        (B, T, _), H = x.shape, h.shape[1]
+        ctx.dtypes = x.dtype, h.dtype, factor
+        read = x.transpose(0, 1).reshape(T * B, -1).to(factor)
+        w_ih, w_hh = w_ih.to(factor), w_hh.to(factor)
+        outer = torch.cat((b_ih[: 2 * H] + b_hh[: 2 * H], b_ih[2 * H :]))
+        gates = (read @ w_ih.t()).to(h.dtype).add_(outer).view(T, B, 3 * H)
+        hs, inner = h.new_empty(T + 1, B, H), h.new_empty(T, B, H)  # inner: what the reset gate multiplies
+        hs[0] = h
+        for t in range(T):
+            gate, product = gates[t], hs[t].to(factor) @ w_hh.t()
+            gate[:, : 2 * H].add_(product[:, : 2 * H]).sigmoid_()
+            torch.add(b_hh[2 * H :], product[:, 2 * H :], out=inner[t])
+            gate[:, 2 * H :].addcmul_(gate[:, :H], inner[t]).tanh_()
+            torch.lerp(gate[:, 2 * H :], hs[t], gate[:, H : 2 * H], out=hs[t + 1])
+        ctx.save_for_backward(read, w_ih, w_hh, gates, inner, hs)
+        return hs[1:].transpose(0, 1).to(factor)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        read, w_ih, w_hh, gates, inner, hs = ctx.saved_tensors
+        given, own, factor = ctx.dtypes
+        T, B, H = inner.shape
+        reset, update, new = gates.view(T, B, 3, H).unbind(2)
+        d_new = (1 - update) * (1 - new * new)  # of the new gate's sum with h; of the others:
+        shares = torch.stack((d_new * inner * reset * (1 - reset), (hs[:-1] - new) * update * (1 - update)), 2)
+        shares = torch.cat((shares, (d_new * reset)[:, :, None]), 2)
+        d_inner, d_hs = torch.empty_like(shares), torch.empty_like(inner)
+        d_out = gradient.transpose(0, 1).to(own).contiguous()
+        d_h = torch.zeros_like(hs[0])
+        for t in reversed(range(T)):
+            torch.add(d_h, d_out[t], out=d_hs[t])
+            torch.mul(shares[t], d_hs[t, :, None], out=d_inner[t])
+            d_h = (d_inner[t].view(B, 3 * H).to(factor) @ w_hh).to(own).addcmul_(d_hs[t], update[t])
+        inside = d_inner.view(T * B, 3 * H)
+        outside = torch.cat((d_inner[:, :, :2], (d_hs * d_new)[:, :, None]), 2).view(T * B, 3 * H)
+        d_x = d_w_ih = d_w_hh = None
+        if ctx.needs_input_grad[0]:
+            d_x = (outside.to(factor) @ w_ih).view(T, B, -1).transpose(0, 1).to(given)
+        if ctx.needs_input_grad[2]:
+            d_w_ih = (outside.to(factor).t() @ read).to(own)
+        if ctx.needs_input_grad[3]:
+            d_w_hh = (inside.to(factor).t() @ hs[:-1].reshape(T * B, H).to(factor)).to(own)
+        return d_x, d_h, d_w_ih, d_w_hh, outside.sum(0), inside.sum(0), None
