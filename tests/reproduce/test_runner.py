@@ -63,6 +63,28 @@ def test_a_killed_reproduction_goes_on_and_gives_the_same(
     assert stored(tmp_path).values() == stored(finished).values()
 
 
+def test_a_first_stage_in_common_is_trained_once_and_gives_the_same(
+    preloaded: Any, data: Path, tiny_row: list[str], tmp_path: Path
+) -> None:
+    short = [*tiny_row, "--set", "stages.0.max_tokens=3000", "--set", "stages.1.max_tokens=3000", "--json"]
+    alone = reproduce(preloaded, data, tmp_path / "alone", "--rows", "fix-4", *short).json
+    after = reproduce(preloaded, data, tmp_path / "after", "--rows", "fix-4,fix-8", *short).json
+    assert alone["trained"] == ["fix-4, seed 0"] and after["trained"] == ["fix-8, seed 0", "fix-4, seed 0"]
+    runs = [tmp_path / where / "runs" / PAPER / "quick" for where in ("alone", "after")]
+    assert [len(list(run.glob("first-stages/*"))) for run in runs] == [1, 1]
+    logs = [
+        [json.loads(line) for line in (folder / "seed-0" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+        for folder in (runs[0] / "fix-4", runs[1] / "fix-8", runs[1] / "fix-4")
+    ]
+    steps = [[event["tick"] for event in log if event["event"] == "step"] for log in logs]
+    assert steps[0] == steps[1] == steps[2]
+    starts = [[event["resumed"] for event in log if event["event"] == "start"] for log in logs]
+    assert starts == [[False], [False], [False, True]]
+    assert weights(tmp_path / "alone", "fix-4") == weights(tmp_path / "after", "fix-4")
+    curves = [stored(tmp_path / where).rows["fix-4"]["seeds"]["0"]["curve"] for where in ("alone", "after")]
+    assert [point["value"] for point in curves[0]] == [point["value"] for point in curves[1]]
+
+
 def test_what_is_done_is_skipped_and_seeds_are_joined(
     preloaded: Any, data: Path, tiny_row: list[str], tmp_path: Path, finished: Path
 ) -> None:

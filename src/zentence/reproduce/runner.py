@@ -17,6 +17,7 @@ from zentence.evaluation.suite import evaluate_subject
 from zentence.files import checksum
 from zentence.latent.space import LatentSpace
 from zentence.parts import plain
+from zentence.reproduce.common_stages import copy_stage, first_stage
 from zentence.reproduce.data import RowFiles, Split, row_files, split_names, text_name
 from zentence.reproduce.results import (
     Results,
@@ -173,6 +174,14 @@ def _finished(job: Job, split: Split) -> dict[str, Any] | None:
     return found
 
 
+def _first_stage(job: Job, plan: Plan) -> Path | None:
+    """Return where the first stage of a run is kept for other rows, if it has one in common with any."""
+    first = first_stage(job.settings)
+    if first is None:
+        return None
+    return plan.out / job.row.paper / plan.variant / "first-stages" / f"{fingerprint(first)}-seed-{job.seed}"
+
+
 def _make(
     job: Job,
     plan: Plan,
@@ -182,6 +191,13 @@ def _make(
 ) -> dict[str, Any]:
     if not _trained(job):
         begin("trains", job.name)
+        stage = _first_stage(job, plan)
+        taken = stage is not None and copy_stage(stage, job.folder)
+
+        def keep(event: Event) -> None:
+            if stage is not None and event["event"] == "stage" and event["number"] == 2:
+                copy_stage(job.folder, stage)
+
         machine = job.settings.training.model_copy(update={"device": plan.device, "threads": plan.threads})
         little = job.settings.evaluation.model_copy(update={"samples": 1})  # `measure` does it well
         train(
@@ -189,8 +205,8 @@ def _make(
             job.files.train,
             valid=job.files.valid,
             out=job.folder,
-            resume=plan.resume,
-            callbacks=callbacks,
+            resume=plan.resume or taken,
+            callbacks=[*callbacks, keep],
         )
     begin("measures", job.name)
     result = measure(job, plan, progress)
