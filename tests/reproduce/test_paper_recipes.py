@@ -91,34 +91,39 @@ def test_every_row_builds_and_takes_two_steps_in_both_variants(name: str, corpus
             assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
 
 
-# paper 4's quick variant starts from other values, with smaller batches and less dropout (its README says why)
-OWN_START = "surprisingly-effective-fix/"
-
-
-def without_own(part: Part) -> Part:
-    own = ("initial", "input_dropout", "output_dropout")
+# quick variants estimate the softmax, and paper 4's start from other values (the READMEs say why)
+def without_own(part: Part, *own: str) -> Part:
     content = {name: value for name, value in part.options.items() if name not in own}
     return Part.model_validate({"name": part.name, **content})
+
+
+# millions of tokens a stage, for PTB and for other texts
+LENGTHS = {
+    "surprisingly-effective-fix": {True: [[8], [6, 8]], False: [[4], [3, 4]]},
+    "sentence-mim": {True: [[5]], False: [[3]]},
+    "effective-estimation": {True: [[5]]},
+    "better-exploiting": {True: [[5]], False: [[5]]},
+}
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_variants_keep_model_and_objective(name: str) -> None:
     faithful, quick = (complete(load_settings(f"{name}@{variant}")) for variant in ("faithful", "quick"))
-    own = name.startswith(OWN_START)
+    paper = name.partition("/")[0]
+    starts = ("initial",) if paper == "surprisingly-effective-fix" else ()
     for part in ("encoder", "posterior", "prior", "decoder", "averaged_codes", "corpus"):
         one, other = getattr(faithful, part), getattr(quick, part)
-        if own and part in ("encoder", "decoder"):
-            one, other = without_own(one), without_own(other)
+        if part in ("encoder", "decoder"):
+            one, other = without_own(one, *starts, "training_words"), without_own(other, *starts, "training_words")
         assert one == other
+    words = [settings.decoder.options["training_words"] for settings in (faithful, quick)]
+    assert words == ["none", 2000]
     assert [stage.objective.name for stage in faithful.stages] == [stage.objective.name for stage in quick.stages]
     assert [stage.reset for stage in faithful.stages] == [stage.reset for stage in quick.stages]
-    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens == (384 if own else 1536)
-    tokens = 3_000_000
-    if own:
-        tokens = (5_000_000 if resolve_recipe(name)["data"] == "ptb" else 3_000_000) + 2_000_000 * (
-            len(quick.stages) - 1
-        )
-    assert sum(stage.max_tokens or 0 for stage in quick.stages) == tokens
+    tokens = 1536 if paper == "effective-estimation" else 768
+    assert quick.optimizer.name == "adamw" and quick.training.batch_tokens == tokens
+    lengths = [(stage.max_tokens or 0) // 1_000_000 for stage in quick.stages]
+    assert lengths in LENGTHS[paper][resolve_recipe(name)["data"] == "ptb"]
     assert quick.training.precision == "auto" and faithful.training.precision == "float32"
     for one, other in zip(faithful.stages, quick.stages, strict=True):
         rules = [dict(stage.objective.options.get("rate_rule", {})) for stage in (one, other)]
