@@ -35,10 +35,10 @@ def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.addmm(bias, hidden, weight.t())
 
 
-def _softmax_in_place(scores: Tensor, target: Tensor) -> Tensor:
+def _softmax_in_place(scores: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
     """Turn scores [N, V] into probabilities and return the log-probabilities of the targets [N]; −∞ where too small."""
     torch.softmax(scores, 1, out=scores)
-    chosen = scores.gather(1, target[:, None]).squeeze(1)
+    chosen = scores.gather(1, target[:, None]).squeeze(1).to(dtype)
     return chosen.log().masked_fill_(chosen < LEAST, -math.inf)
 
 
@@ -57,14 +57,14 @@ class _WordLogProb(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias, target)
         if any(ctx.needs_input_grad) and N * V <= KEPT_ELEMENTS:
             ctx.kept = _scores(hidden, weight, bias)
-            result = _softmax_in_place(ctx.kept, target).to(ctx.dtype)
+            result = _softmax_in_place(ctx.kept, target, ctx.dtype)
         else:
             ctx.kept = None
             rows = _rows(N, V)
             result = hidden.new_empty(N, dtype=ctx.dtype)
             for first in range(0, N, rows):
                 part = slice(first, first + rows)
-                result[part] = _softmax_in_place(_scores(hidden[part], weight, bias), target[part]).to(ctx.dtype)
+                result[part] = _softmax_in_place(_scores(hidden[part], weight, bias), target[part], ctx.dtype)
         if bool((tiny := result == -math.inf).any()):  # rare: these rows once more, without leaving the logarithm
             scores = _scores(hidden[tiny], weight, bias).to(ctx.dtype)
             result[tiny] = scores.gather(1, target[tiny, None]).squeeze(1) - scores.logsumexp(1)
@@ -134,7 +134,7 @@ def word_log_prob(
 ) -> Tensor:
     """Return log softmax(hidden Wᵀ + b)[target] for hidden [N, H], weight [V, H], target [N], as [N].
 
-    With `words`, estimate the normaliser from about that many words.
+    With `words`, estimate the normaliser from that many words.
     """
     if words is not None and words < weight.shape[0]:
         ids, log_inclusion = sample_words(target, weight.shape[0], words)
