@@ -297,3 +297,12 @@ def test_a_directory_without_a_description_of_weights_is_refused(tmp_path: Path)
         (tmp_path / "config.json").write_text(content, encoding="utf-8")
         with pytest.raises(ZentenceError, match=message):
             decoder_settings(weights=str(tmp_path))
+
+
+def test_only_training_takes_a_sample_of_the_words() -> None:
+    model = model_of(["decoder.training_words=20"], 200)
+    exact, batch = model_of([], 200), random_batch((7, 5, 5), 200)
+    z = codes(batch.size)
+    assert torch.allclose(model.token_log_prob(z, batch), exact.token_log_prob(z, batch), **CLOSE)
+    model.train()
+    assert not torch.allclose(model.token_log_prob(z, batch), exact.token_log_prob(z, batch), **CLOSE)
