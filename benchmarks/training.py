@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.harness import Row, Section, best, measure
 from benchmarks.plain import plain_step
@@ -25,6 +26,7 @@ from zentence.decoders.generation import Generation, generate
 from zentence.evaluation.likelihood import bounds
 from zentence.machine import prepare_process
 from zentence.noise import Noise
+from zentence.recurrence import all_states
 from zentence.settings import Settings
 from zentence.training.optimizers import build_optimizer
 from zentence.training.trainable import LatentTrainable
@@ -75,6 +77,19 @@ def measure_zentence(sentences: str, training_words: int | None = None) -> dict[
 def measure_sampled(sentences: str) -> dict[str, float]:
     """The same with the softmax of a sample of the vocabulary."""
     return measure_zentence(sentences, SAMPLED)
+
+
+def measure_gru(which: str) -> dict[str, float]:
+    """States and gradients of paper 1's GRU: torch's own network, or zentence's way through it."""
+    prepare_process()
+    network, x = nn.GRU(300, 512, batch_first=True), torch.randn(FEW, 22, 300, requires_grad=True)
+
+    def step() -> None:
+        network.zero_grad()
+        states = all_states(network, x) if which == "zentence" else network(x)[0]
+        states.sum().backward()
+
+    return {"seconds": seconds(step)}
 
 
 def measure_importance(samples: str) -> dict[str, float]:
@@ -156,6 +171,7 @@ MEASUREMENTS = {
     "plain": measure_plain,
     "zentence": measure_zentence,
     "sampled": measure_sampled,
+    "gru": measure_gru,
     "importance": measure_importance,
     "decoding": measure_decoding,
     "memory": measure_memory,
@@ -169,6 +185,7 @@ def section() -> Section:
     plain, own = (best("tokens_per_second", "training", which, FEW) for which in ("plain", "zentence"))
     plain_many, many = (best("tokens_per_second", "training", which, MANY) for which in ("plain", "zentence"))
     sampled = best("tokens_per_second", "training", "sampled", FEW)
+    gru = {which: measure("training", "gru", which)["seconds"] for which in ("plain", "zentence")}
     importance = best("flops", "training", "importance", 500)
     decoding = measure("training", "decoding", 256)
     small, large = (measure("training", "memory", n)["rss_anon_mb"] for n in (100_000, 2_000_000))
@@ -183,6 +200,11 @@ def section() -> Section:
             f"training, batch {FEW}: zentence, softmax of {SAMPLED:,} words",
             f"{sampled:,.0f} tokens/s",
             f"{sampled / own:.2f} × all words",
+        ),
+        Row(
+            f"GRU of 512, batch {FEW}, states and gradients",
+            f"{1e3 * gru['zentence']:.0f} ms",
+            f"{gru['plain'] / gru['zentence']:.2f} × torch's own",
         ),
         Row(f"training, batch {MANY}: plain PyTorch", f"{plain_many:,.0f} tokens/s"),
         Row(f"training, batch {MANY}: zentence", f"{many:,.0f} tokens/s", share, "≥ 80 %"),
