@@ -30,7 +30,7 @@ output_dropout = 0.3
 
 [optimizer]
 name = "adamw"
-learning_rate = 0.03
+learning_rate = 0.1
 weight_decay = 0.01
 schedule = { name = "cosine", warmup_share = 0.1 }
 plateau = { patience = 1, factor = 0.8, stop_after = 100 }
