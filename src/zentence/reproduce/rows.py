@@ -17,6 +17,7 @@ from zentence.training.updates import complete_updates
 TASKS = ("classify",)
 # for PTB's shapes on two cores, where the processor is made for bfloat16; other shapes differ
 TOKENS_A_SECOND = {"float32": 3500.0, "bfloat16": 7000.0, "auto": 7000.0}
+SAMPLED = 1.6  # times that, where the softmax of training is of a sample of the words
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Row:
             tokens = min(stage.epochs * epoch, stage.max_tokens or float("inf"))
             codes = int(stage.objective.options.get("num_codes", 1))
             total += tokens * codes * (1.0 + 0.35 * (settings.averaged_codes - 1))  # averaged: one output layer for all
-        return total / TOKENS_A_SECOND[settings.training.precision] / 60.0
+        sampled = settings.decoder.options.get("training_words", "none") != "none"
+        return total / TOKENS_A_SECOND[settings.training.precision] / (SAMPLED if sampled else 1.0) / 60.0
 
 
 def check_paper(name: str) -> str:
