@@ -31,7 +31,7 @@ class RecurrentState(NamedTuple):
 
 
 def _kept(shape: Sequence[int], probability: float, like: Tensor) -> Tensor:
-    """Return a mask of dropout, 0 or 1/(1 − p): a quarter of the time that torch's own takes on CPUs."""
+    """Return a mask of dropout, 0 or 1/(1 − p): less than half the time that torch's own takes on CPUs."""
     return (torch.rand(shape, device=like.device) >= probability).to(like.dtype).div_(1.0 - probability)
 
 

@@ -46,7 +46,8 @@ def mutual_information(q: LatentDistribution, z: Tensor, log_q: Tensor, chunk: i
     for first in range(0, M, chunk):
         part = slice(first, min(first + chunk, M))
         densities = pairwise_log_prob(rows, z[part])  # [n, M]
-        inside[part] = log_q[part] - (densities.logsumexp(1) - math.log(M))
+        # a sentence's own density is one of those summed: log M is the most, and only rounding passes it
+        inside[part] = (log_q[part] - (densities.logsumexp(1) - math.log(M))).clamp(max=math.log(M))
         own = torch.arange(part.start, part.stop, device=z.device)
         densities[own - part.start, own] = -math.inf
         outside[part] = log_q[part] - (densities.logsumexp(1) - math.log(max(1, M - 1)))
