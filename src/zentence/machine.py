@@ -4,8 +4,11 @@ import ctypes
 import os
 import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from zentence.errors import ZentenceError
 
@@ -37,6 +40,27 @@ def bound_kernel_cache(shapes: int = 32) -> None:
     of memory in the first minutes under load, and no more requests a second.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(shapes))
+
+
+@cache
+def _prefers_onednn() -> bool:
+    """Say whether this is an x86 processor on which MKL, torch's own choice, does without AVX-512: all but Intel's."""
+    try:
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return "AuthenticAMD" in described and bool(torch.backends.mkldnn.is_available())
+
+
+def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return left rightᵀ + bias [N, M] for left [N, K] and right [M, K], outside of autograd.
+
+    In float32 on AMD's processors oneDNN takes about half the time that MKL does, and adds up in another order.
+    """
+    if left.dtype == torch.float32 and left.device.type == "cpu" and _prefers_onednn():
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
+        return found
+    return left @ right.t() if bias is None else torch.addmm(bias, left, right.t())
 
 
 def choose_device(name: str) -> torch.device:

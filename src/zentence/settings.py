@@ -78,6 +78,11 @@ class OptimizerSettings(Options):
         {}, description="L2 penalty by part (encoder, posterior, prior, decoder): added to the gradient, not decoupled."
     )
     clip: float | None = Field(5.0, gt=0.0, description="Largest norm of the gradient; none: no clipping.")
+    average: Average = Field(
+        0.0,
+        description="Share of the past in a running average of the weights, for example 0.999; the average is what is "
+        "validated and kept. 0: the weights themselves.",
+    )
     plateau: PlateauSettings | None = Field(None, description="Decay on plateau.")
     trained: Literal["all", "new_maps"] = Field(
         "all",

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from zentence.machine import product
+
 KEPT_ELEMENTS = 1 << 28  # 1 GB of float32: up to here the softmax is kept for the backward pass
 CHUNK_ELEMENTS = 1 << 25
 LEAST = 1e-30  # smaller probabilities may have lost digits, or all of themselves
@@ -27,12 +29,6 @@ TRAINING_WORDS = (
     "Estimate the softmax in training from so many words, drawn anew for each batch; none: all words. Figures are "
     "always of all words."
 )
-
-
-def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if bias is None:
-        return hidden @ weight.t()
-    return torch.addmm(bias, hidden, weight.t())
 
 
 def _softmax_in_place(scores: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
@@ -56,7 +52,7 @@ class _WordLogProb(torch.autograd.Function):
         hidden, weight, bias = hidden.to(buffer), weight.to(buffer), None if bias is None else bias.to(buffer)
         ctx.save_for_backward(hidden, weight, bias, target)
         if any(ctx.needs_input_grad) and N * V <= KEPT_ELEMENTS:
-            ctx.kept = _scores(hidden, weight, bias)
+            ctx.kept = product(hidden, weight, bias)
             result = _softmax_in_place(ctx.kept, target, ctx.dtype)
         else:
             ctx.kept = None
@@ -64,9 +60,9 @@ class _WordLogProb(torch.autograd.Function):
             result = hidden.new_empty(N, dtype=ctx.dtype)
             for first in range(0, N, rows):
                 part = slice(first, first + rows)
-                result[part] = _softmax_in_place(_scores(hidden[part], weight, bias), target[part], ctx.dtype)
+                result[part] = _softmax_in_place(product(hidden[part], weight, bias), target[part], ctx.dtype)
         if bool((tiny := result == -math.inf).any()):  # rare: these rows once more, without leaving the logarithm
-            scores = _scores(hidden[tiny], weight, bias).to(ctx.dtype)
+            scores = product(hidden[tiny], weight, bias).to(ctx.dtype)
             result[tiny] = scores.gather(1, target[tiny, None]).squeeze(1) - scores.logsumexp(1)
         return result
 
@@ -85,13 +81,13 @@ class _WordLogProb(torch.autograd.Function):
             if kept is not None:
                 scores = kept  # consumed: a second backward pass over the same graph computes it anew
             else:
-                scores = _scores(hidden[part], weight, bias)
+                scores = product(hidden[part], weight, bias)
                 torch.softmax(scores, 1, out=scores)
             scores.mul_(-gradient[part, None])
             scores.index_put_((numbers[: len(scores)], target[part]), gradient[part], accumulate=True)
-            torch.mm(scores, weight, out=d_hidden[part])
+            d_hidden[part] = product(scores, weight.t())
             if ctx.needs_input_grad[1]:
-                added = (scores.t() @ hidden[part]).to(ctx.dtype)
+                added = product(scores.t(), hidden[part].t()).to(ctx.dtype)
                 d_weight = added if d_weight is None else d_weight.add_(added)
             if ctx.needs_input_grad[2]:
                 added = scores.sum(0, dtype=ctx.dtype)

@@ -1,6 +1,5 @@
 """Decoders that write a sentence word by word."""
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from zentence.decoders.readout import TRAINING_WORDS, word_log_prob
 from zentence.initialise import InitialRanges, initialise
 from zentence.parts import Options as PartOptions
-from zentence.recurrence import all_states
+from zentence.recurrence import all_states, kept
 from zentence.types import BOS, UNK, Tokens
 
 
@@ -28,11 +27,6 @@ class RecurrentState(NamedTuple):
             None if self.cell is None else self.cell[:, :, rows],
             None if self.code is None else self.code[:, rows],
         )
-
-
-def _kept(shape: Sequence[int], probability: float, like: Tensor) -> Tensor:
-    """Return a mask of dropout, 0 or 1/(1 − p): less than half the time that torch's own takes on CPUs."""
-    return (torch.rand(shape, device=like.device) >= probability).to(like.dtype).div_(1.0 - probability)
 
 
 class RecurrentDecoder(nn.Module):
@@ -56,6 +50,9 @@ class RecurrentDecoder(nn.Module):
         output_bias: bool = Field(True, description="Bias on the output layer.")
         input_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout on the word embeddings.")
         output_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout before the output layer.")
+        recurrent_dropout: float = Field(
+            0.0, ge=0.0, lt=1.0, description="Dropout on the weights from state to state, a mask a batch (DropConnect)."
+        )
         dropout_mask: Literal["standard", "shared"] = Field(
             "standard", description="A new mask for each word, or one shared by all words of a sentence (paper 2)."
         )
@@ -134,10 +131,10 @@ class RecurrentDecoder(nn.Module):
         if not self.training or probability == 0.0:
             return x
         if self.options.dropout_mask == "standard":
-            return x * _kept(x.shape, probability, x)
+            return x * kept(x.shape, probability, x)
         shape = list(x.shape)
         shape[time_dimension] = 1
-        return x * _kept(shape, probability, x)
+        return x * kept(shape, probability, x)
 
     def hidden_states(self, z: Tensor | None, inputs: Tensor) -> Tensor:
         """Return hidden states [S, B, T, H] for codes [S, B, D] and gold inputs [B, T]; S = 1 without a code."""
@@ -149,7 +146,8 @@ class RecurrentDecoder(nn.Module):
             read = torch.cat((read, z[:, :, None].expand(S, B, T, -1)), dim=-1)
         hidden, cell = self.initial(z, B)
         state = (hidden, cell) if cell is not None else hidden
-        return all_states(self.recurrence, read.reshape(S * B, T, -1), state).view(S, B, T, -1)
+        dropped = self.options.recurrent_dropout if self.training else 0.0
+        return all_states(self.recurrence, read.reshape(S * B, T, -1), state, dropped).view(S, B, T, -1)
 
     def _readout(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return (features, weight, bias) whose product gives the scores of all words."""

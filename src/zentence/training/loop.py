@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from zentence.errors import ZentenceError
 from zentence.noise import Noise, derive_key
 from zentence.schedules import Schedule
 from zentence.settings import OptimizerSettings, StageSettings, TrainingSettings
+from zentence.training.averaging import WeightAverage
 from zentence.training.optimizers import load_optimizer, optimizer_tensors, set_learning_rate
 from zentence.training.stages import StagePlan
 from zentence.training.state import TrainState
@@ -53,15 +55,22 @@ class StageRun:
     interrupted: Callable[[], bool]
     tracker: Tracker = field(default_factory=Tracker)
     saved_at: float = field(default_factory=time.monotonic)
+    average: WeightAverage | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        decay = self.optimizer_settings.average
+        self.average = WeightAverage(self.trainable.model, decay) if decay > 0.0 else None
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take up a stage where a checkpoint left it."""
-        groups: dict[str, dict[str, torch.Tensor]] = {"trainable": {}, "optimizer": {}}
+        groups: dict[str, dict[str, torch.Tensor]] = {"trainable": {}, "optimizer": {}, "average": {}}
         for name, tensor in checkpoint.tensors.items():
             group, _, rest = name.partition("/")
             groups[group][rest] = tensor
         load_into(self.trainable.module(), groups["trainable"], "the checkpoint")
         load_optimizer(self.optimizer, groups["optimizer"])
+        if self.average is not None:
+            self.average.load(groups["average"])
         if rule_state := checkpoint.state.get("update_rule"):
             self.update_rule.restore(rule_state)
 
@@ -72,6 +81,8 @@ class StageRun:
             return
         tensors = {f"trainable/{k}": v for k, v in tensors_of(self.trainable.module()).items()}
         tensors |= {f"optimizer/{k}": v for k, v in optimizer_tensors(self.optimizer).items()}
+        if self.average is not None:
+            tensors |= {f"average/{k}": v for k, v in self.average.tensors().items()}
         state = {**self.fingerprint, **self.state.as_json(), "update_rule": self.update_rule.state()}
         save_checkpoint(self.folder, self.state.tick, Checkpoint(state, tensors))
 
@@ -95,6 +106,8 @@ def train_stage(run: StageRun) -> None:
             where = f"The loss is not finite at step {state.tick + 1} (sentences: {run.describe(error.batch)})"
             raise ZentenceError(f"{where}. {_after_non_finite(run)}") from None
         state.advance(len(run.batches))
+        if run.average is not None:
+            run.average.update(state.update)
         state.seconds += time.monotonic() - started
         run.tracker.record(terms, loss, batch)
         no_time = time_is_up(run)
@@ -135,19 +148,20 @@ def _place(run: StageRun, event: str = "step") -> Event:
 def _validate(run: StageRun) -> None:
     """Measure, keep the best weights, decay the learning rate on a plateau, stop when nothing improves."""
     state, plateau = run.state, run.optimizer_settings.plateau
-    run.trainable.module().eval()
-    figures = run.validate()
-    run.trainable.module().train()
-    value = figures[run.trainable.selection]
-    if not math.isfinite(value):
-        where = f"{run.trainable.selection} on validation is not finite at step {state.tick}"
-        raise ZentenceError(f"{where}. {_after_non_finite(run)}")
+    with nullcontext() if run.average is None else run.average.in_place():
+        run.trainable.module().eval()
+        figures = run.validate()
+        run.trainable.module().train()
+        value = figures[run.trainable.selection]
+        if not math.isfinite(value):
+            where = f"{run.trainable.selection} on validation is not finite at step {state.tick}"
+            raise ZentenceError(f"{where}. {_after_non_finite(run)}")
+        improved = state.best_value is None or value < state.best_value
+        if improved and distributed.is_main():
+            state.best = save_best(run.folder, state.tick, run.trainable.model)
     run.update_rule.after_validation(figures)
-    improved = state.best_value is None or value < state.best_value
     if improved:
         state.best_value, state.without_improvement = value, 0
-        if distributed.is_main():
-            state.best = save_best(run.folder, state.tick, run.trainable.model)
         state.best = distributed.gather(state.best)[0]
     else:
         state.without_improvement += 1
@@ -162,6 +176,8 @@ def _validate(run: StageRun) -> None:
     state.stage_over = state.stage_over or state.decays >= plateau.stop_after
     if plateau.reload_best and state.best is not None:
         load_best(run.folder, state.best, run.trainable.model)
+        if run.average is not None:
+            run.average.restart()
     run.emit({**_place(run, "decay"), "factor": state.learning_rate_factor, "decays": state.decays})
 
 
