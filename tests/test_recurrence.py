@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from zentence.machine import supports_bfloat16
-from zentence.recurrence import all_states
+from zentence.recurrence import all_states, kept
 
 
 def case(layers: int, dtype: torch.dtype = torch.float64) -> tuple[nn.GRU, list[torch.Tensor], torch.Tensor]:
@@ -48,3 +48,34 @@ def test_bfloat16_is_near() -> None:
     for one, other in zip(*gradients, strict=True):
         assert one.dtype == torch.float32
         assert float(nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0)) > 0.999
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_dropped_recurrent_weights_are_those_of_a_thinned_network(kind: type[nn.RNNBase]) -> None:
+    """States are those of a network with these weights, and gradients reach only the weights that are left."""
+    torch.manual_seed(0)
+    network = kind(5, 7, 2, batch_first=True).double()
+    x, weights = torch.randn(3, 6, 5, dtype=torch.float64), torch.randn(3, 6, 7, dtype=torch.float64)
+    torch.manual_seed(1)
+    found = all_states(network, x, None, 0.4)
+    torch.manual_seed(1)
+    masks = {f"weight_hh_l{layer}": kept(network.weight_hh_l0.shape, 0.4, x) for layer in range(2)}
+    thinned = kind(5, 7, 2, batch_first=True).double()
+    thinned.load_state_dict({name: p * masks.get(name, 1.0) for name, p in network.state_dict().items()})
+    expected = thinned(x)[0]
+    assert torch.allclose(found, expected, atol=1e-12)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for name, p in network.named_parameters():
+        gradient = dict(thinned.named_parameters())[name].grad
+        assert gradient is not None and p.grad is not None
+        assert torch.allclose(p.grad, gradient * masks.get(name, 1.0), atol=1e-12)
+    assert all(0.0 < float((mask == 0.0).double().mean()) < 0.7 for mask in masks.values())
+    assert torch.equal(all_states(network, x), network(x)[0]) or kind is nn.GRU  # none dropped, by default
+
+
+def test_masks_of_dropout_keep_the_mean() -> None:
+    torch.manual_seed(0)
+    mask = kept((1000, 1000), 0.3, torch.zeros(()))
+    assert mask.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    assert float(mask.mean()) == pytest.approx(1.0, abs=0.005)

@@ -27,11 +27,13 @@ hidden_size = 12
 tied = false
 input_dropout = 0.3
 output_dropout = 0.3
+recurrent_dropout = 0.2
 
 [optimizer]
 name = "adamw"
 learning_rate = 0.1
 weight_decay = 0.01
+average = 0.9
 schedule = { name = "cosine", warmup_share = 0.1 }
 plateau = { patience = 1, factor = 0.8, stop_after = 100 }
 
@@ -63,7 +65,7 @@ corruption = { word_dropout = { name = "linear", start = 0.5, end = 0.0 } }
 
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two stages with everything that a restart could forget: momenta, dropout, word dropout, decays, a reset."""
+    """Two stages with all that a restart could forget: momenta, averages, dropout, word dropout, decays, a reset."""
     path = tmp_path_factory.mktemp("recipes") / "two-stages.toml"
     path.write_text(RECIPE, encoding="utf-8")
     return path
