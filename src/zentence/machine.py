@@ -49,7 +49,7 @@ def _prefers_onednn() -> bool:
         described = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return "AuthenticAMD" in described and bool(torch.backends.mkldnn.is_available())
+    return "AuthenticAMD" in described and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""States of recurrent networks over whole sentences: torch's own, but for GRUs that learn on a CPU.
+"""States of recurrent networks over whole sentences: torch's own, but for GRUs on a CPU.
 
 Those are by hand, because torch adds to the gradient of the recurrent weights at every word, a pass over all of them.
 Here all that does not wait for the word before is computed for all words at once: products with inputs, derivatives of
@@ -25,7 +25,7 @@ def all_states(network: nn.RNNBase, x: Tensor, start: Start = None, dropped: flo
     """
     thinned = _thinned(network, dropped)
     if not isinstance(network, nn.GRU) or x.device.type != "cpu":
-        states: Tensor = torch.func.functional_call(network, thinned, (x, start))[0] if thinned else network(x, start)[0]
+        states: Tensor = torch.func.functional_call(network, thinned, (x, start))[0]
         return states
     own = next(network.parameters()).dtype
     factor = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else own

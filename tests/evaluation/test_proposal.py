@@ -11,7 +11,7 @@ from zentence.distributions import DiagonalGaussian
 from zentence.evaluation.figures import _Work
 from zentence.evaluation.likelihood import bounds
 from zentence.evaluation.policy import LEAST, MOST, SamplePolicy
-from zentence.evaluation.proposal import FIRST, adapt, explore
+from zentence.evaluation.proposal import FEW, FIRST, adapt, explore
 from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.testing import random_batch, tiny_model
@@ -80,18 +80,18 @@ def test_the_pilots_own_figures_are_those_of_the_posterior() -> None:
 
 def test_easy_sentences_get_few_codes_and_hard_ones_many() -> None:
     policy = SamplePolicy(None, 0.1)
-    needed = policy.needed(torch.tensor([0.0, 0.32, 0.33, 1.0, 1e9, math.nan]))
-    assert needed.tolist() == [LEAST, 32, 48, 128, MOST, MOST]
+    needed = policy.needed(torch.tensor([0.0, 0.08, 0.09, 0.32, 0.33, 1.0, 1e9, math.nan]))
+    assert needed.tolist() == [LEAST, 8, 12, 32, 48, 128, MOST, MOST]
 
 
-def test_sentences_beyond_any_number_of_codes_get_the_fewest() -> None:
+def test_sentences_beyond_any_number_of_codes_get_few() -> None:
     """Codes a thousand times narrower than p(z|x): in 40 dimensions log-weights vary by about 20, in 4 by about 2."""
     for size, hopeless in ((40, True), (4, False)):
         y = torch.randn(4, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         model, batch = Linear(y, 0.8), random_batch([2, 3, 1, 3])
         q = DiagonalGaussian(y / 1.64, torch.full_like(y, -7.0))
         pilot = explore(model, batch, q, Noise(1, batch.index), SamplePolicy())  # type: ignore[arg-type]
-        assert (pilot.samples.tolist() == [LEAST] * 4) == hopeless
+        assert (pilot.samples.tolist() == [FEW] * 4) == hopeless
 
 
 def small(overrides: list[str] | None = None, spread: float = 0.9) -> tuple[LatentLM, Batch]:

@@ -86,7 +86,7 @@ class RecurrentEncoder(nn.Module):
         features = []
         for recurrence, backward in zip(self.recurrences, orders, strict=True):
             read = reverse_within_length(embedded, lengths) if backward else embedded
-            features.append(self._pool(all_states(recurrence, read), lengths))
+            features.append(self._pool(all_states(recurrence, read), lengths))  # type: ignore[arg-type]
         return torch.cat(features, dim=1)
 
     def _pool(self, states: Tensor, lengths: Tensor) -> Tensor:

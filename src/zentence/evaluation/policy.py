@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LEAST, MOST = 32, 6144  # codes a sentence where their number is chosen
+LEAST, MOST = 8, 6144  # codes a sentence where their number is chosen
 
 
 class SamplePolicy(NamedTuple):
@@ -31,8 +31,8 @@ class SamplePolicy(NamedTuple):
     def needed(self, relative_variance: Tensor) -> Tensor:
         """Return how many codes [B] sentences need whose weights have these relative variances [B].
 
-        The number is rounded up to one of 32, 48, 64, 96, 128 …, so that sentences can be computed together.
+        The number is rounded up to one of 8, 12, 16, 24, 32 …, so that sentences can be computed together.
         """
-        steps = torch.tensor([step << power for power in range(8) for step in (LEAST, LEAST * 3 // 2)])
+        steps = torch.tensor([step << power for power in range(10) for step in (LEAST, LEAST * 3 // 2)])
         wanted = (relative_variance.cpu() / self.tolerance**2).nan_to_num(nan=MOST, posinf=MOST)
         return steps[torch.searchsorted(steps.double(), wanted.clamp(max=MOST).double())]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zentence.distributions import DiagonalGaussian, as_components, rate
 from zentence.evaluation.likelihood import Bounds, bounds, eos_of
-from zentence.evaluation.policy import LEAST, SamplePolicy
+from zentence.evaluation.policy import SamplePolicy
 from zentence.model import LatentLM
 from zentence.noise import Noise
 from zentence.types import Batch, LatentDistribution, Tokens
@@ -27,7 +27,7 @@ WORSE = 1.0  # nats by which an adapted posterior's −ELBO may exceed the poste
 OTHER_PRIORS = (
     2.0  # tolerances that a sentence's bound under another prior may be off: codes are adapted to the model's
 )
-HOPELESS = 12.0  # variance of log-weights beyond which a sentence gets the fewest codes: e^12 would be needed
+HOPELESS, FEW = 12.0, 32  # variance of log-weights beyond which a sentence gets few codes: e^12 would be needed
 JUDGED = 8  # a pilot goes on until it has at least this part of the codes that it asks for
 _TOKENS = 2048  # decoded at once with gradients
 _MOST_CURVATURE = 0.5  # of log-weights in units of q's scale: p(z|x) is taken as at most √2 times as wide as q
@@ -107,7 +107,7 @@ def _needed(policy: SamplePolicy | None, found: Bounds, drawn: int) -> Tensor:
 
     Log-normal weights need about e^s² codes, s² the variance of their logarithms, and a pilot far smaller than that
     does not see it in the weights themselves. Where no number that can be afforded would do, as for the narrow
-    posteriors of an auto-encoder, the sentence gets the fewest: its bound holds, and is loose either way.
+    posteriors of an auto-encoder, the sentence gets few: its bound holds, and is loose either way.
     """
     if policy is None:
         return torch.zeros(len(found.rate), dtype=torch.int64)
@@ -115,7 +115,7 @@ def _needed(policy: SamplePolicy | None, found: Bounds, drawn: int) -> Tensor:
     for other in found.under_priors.values():
         variance = torch.maximum(variance, _relative_variance(other.effective_samples, drawn) / OTHER_PRIORS**2)
     needed = policy.needed(variance)
-    needed[found.log_weights.var(0) > HOPELESS] = LEAST
+    needed[found.log_weights.var(0) > HOPELESS] = FEW
     return needed
 
 
