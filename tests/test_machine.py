@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -21,3 +24,27 @@ def test_products_are_the_same_whoever_computes_them(
     turned = machine.product(right.t().contiguous().t(), left.t().contiguous().t())  # neither is contiguous
     assert turned.dtype == dtype and torch.allclose(turned.double(), expected.t(), atol=atol)
     assert machine.product(left[:0], right).shape == (0, M)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc only: other systems give memory back by themselves")
+def test_freed_memory_goes_back_to_the_system() -> None:
+    script = """
+import torch
+from pathlib import Path
+from zentence.machine import give_back_memory, prepare_process
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4 // 1024
+
+prepare_process(1)
+blocks = [torch.ones(1 << 18) for _ in range(200)]  # a megabyte each
+full = resident()
+end = torch.ones(1000)
+del blocks
+kept = resident()
+give_back_memory()
+print(full - kept, kept - resident())
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    at_once, after = map(int, found.stdout.split())
+    assert after > 150 > 50 > at_once

@@ -15,22 +15,38 @@ from zentence.errors import ZentenceError
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 
 
+@cache
+def _glibc() -> ctypes.CDLL | None:
+    """Return the C library where it is glibc; with another one all is slower, not wrong."""
+    try:
+        libc = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
+        return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
+    except OSError:
+        return None
+
+
 def prepare_process(threads: int | None = None) -> None:
     """Set the number of threads, keep freed memory, and flush denormals; call before the first tensor operation.
 
     By default glibc hands large blocks back to the system and asks for them again, page fault by page fault, at every
     step: worth 20-50 % of the training time at our shapes.
     """
-    if sys.platform == "linux":
-        try:
-            libc = ctypes.CDLL("libc.so.6")
-            libc.mallopt(_MMAP_THRESHOLD, 1 << 30)
-            libc.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
-        except (OSError, AttributeError):
-            pass  # another C library: slower, not wrong
+    if (libc := _glibc()) is not None:
+        libc.mallopt(_MMAP_THRESHOLD, 1 << 30)
+        libc.mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
     torch.set_flush_denormal(True)
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+def give_back_memory() -> None:
+    """Hand freed memory back to the system, where blocks of many sizes come and go.
+
+    Each block that torch aligns leaves crumbs in glibc's lists that keep its place from being used for the next one:
+    an evaluation of 10,000 sentences had grown to 12 GB, of which 0.4 were in use.
+    """
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
 
 
 def bound_kernel_cache(shapes: int = 32) -> None:

@@ -15,6 +15,7 @@ from zentence.evaluation.likelihood import Bounds, bounds, eos_of
 from zentence.evaluation.policy import SamplePolicy
 from zentence.evaluation.proposal import explore, rows_of
 from zentence.evaluation.weights import curve_points, expected_bounds, pareto_tail
+from zentence.machine import give_back_memory
 from zentence.model import LatentLM
 from zentence.noise import Noise, derive_key
 from zentence.types import Batch, LatentDistribution
@@ -168,6 +169,7 @@ class _Work:
             found = bounds(self.model, part, K, noise, proposal, keep_weights=self.diagnose, priors=self.priors)
             parts.append(self._of_weights(found, K))
             places.append(place)
+            give_back_memory()
         back = torch.cat(places).argsort()
         for name in parts[0]:
             if name in _SUMS:
