@@ -13,6 +13,7 @@ import torch
 from zentence import distributed
 from zentence.checkpoint import Checkpoint, load_best, load_into, save_best, save_checkpoint, tensors_of
 from zentence.errors import ZentenceError
+from zentence.machine import give_back_memory
 from zentence.noise import Noise, derive_key
 from zentence.schedules import Schedule
 from zentence.settings import OptimizerSettings, StageSettings, TrainingSettings
@@ -159,6 +160,7 @@ def _validate(run: StageRun) -> None:
         improved = state.best_value is None or value < state.best_value
         if improved and distributed.is_main():
             state.best = save_best(run.folder, state.tick, run.trainable.model)
+    give_back_memory()
     run.update_rule.after_validation(figures)
     if improved:
         state.best_value, state.without_improvement = value, 0
