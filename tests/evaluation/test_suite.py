@@ -60,7 +60,9 @@ def test_figures_do_not_depend_on_the_batch_size(
     small = compute_figures(model, store, policy=policy, seed=3, information_sentences=100, diagnose=True)
     assert set(whole.values["samples"]) != {32.0}
     for name, values in whole.values.items():
-        assert values == pytest.approx(small.values[name], abs=1e-8), name
+        tail = name == "pareto_k"  # NaN where a sentence has too few codes for one
+        assert values == pytest.approx(small.values[name], abs=1e-8, nan_ok=tail), name
+    assert np.isfinite(whole.values["pareto_k"]).any()
     assert whole.tokens.tolist() == small.tokens.tolist()
     assert whole.centers is not None and small.centers is not None
     assert whole.centers.numpy() == pytest.approx(small.centers.numpy(), abs=1e-12)

@@ -64,7 +64,6 @@ def _weight_samples(figures: Figures) -> int | None:
 def _importance_weighted(subject: Subject, recorder: Recorder, figures: Figures) -> None:
     values = figures.values
     effective, tails = values["effective_samples"], values["pareto_k"]
-    judged = tails[np.isfinite(tails)]
     recorder.add_mean(
         "iw_nll",
         values["iw_nll"],
@@ -75,7 +74,8 @@ def _importance_weighted(subject: Subject, recorder: Recorder, figures: Figures)
         effective_samples=float(effective.mean()),
         effective_samples_min=float(effective.min()),
         monte_carlo_error=monte_carlo_error(figures),
-        unreliable_share=float((judged > UNRELIABLE).mean()) if len(judged) else None,
+        # sentences that a pilot found easy have too few codes for a tail, and are no cause for doubt
+        unreliable_share=float((tails > UNRELIABLE).mean()) if np.isfinite(tails).any() else None,
         k_curve=[list(point) for point in figures.curve],
         histogram=histogram(values["iw_nll"]),
     )

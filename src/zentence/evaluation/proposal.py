@@ -27,7 +27,7 @@ WORSE = 1.0  # nats by which an adapted posterior's −ELBO may exceed the poste
 OTHER_PRIORS = (
     2.0  # tolerances that a sentence's bound under another prior may be off: codes are adapted to the model's
 )
-HOPELESS, FEW = 8.0, 16  # variance of log-weights beyond which a sentence gets few codes: e^8 / tolerance² would do
+HOPELESS, FEW = 8.0, 32  # variance of log-weights beyond which a sentence gets few codes: e^8 / tolerance² would do
 JUDGED = 8  # a pilot goes on until it has at least this part of the codes that it asks for
 _TOKENS = 2048  # decoded at once with gradients
 _MOST_CURVATURE = 0.5  # of log-weights in units of q's scale: p(z|x) is taken as at most √2 times as wide as q
