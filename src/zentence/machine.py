@@ -43,7 +43,7 @@ def give_back_memory() -> None:
     """Hand freed memory back to the system, where blocks of many sizes come and go.
 
     Each block that torch aligns leaves crumbs in glibc's lists that keep its place from being used for the next one:
-    an evaluation of 10,000 sentences had grown to 12 GB, of which 0.4 were in use.
+    an evaluation of 10,000 sentences had grown to 14 GB; after 1,500 it held 6.8 GB, of which all but 0.4 were free.
     """
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)
